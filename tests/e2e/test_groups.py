@@ -123,11 +123,11 @@ def as_the_controller_would(children: list[dict[str, Any]]) -> list[dict[str, An
             "LWS_GROUP_SIZE": str(template["size"]),
             "LWS_WORKER_INDEX": str(index),
         }
-        container, *beside = pod["spec"]["containers"]
+        container, *others = pod["spec"]["containers"]
         env = [*container["env"], *({"name": key, "value": value} for key, value in variables.items())]
         hostname = f"{name}-0" if index == 0 else f"{name}-0-{index}"
         spec = {"hostname": hostname, "subdomain": name, "restartPolicy": "Never"}
-        spec = {**pod["spec"], **spec, "containers": [{**container, "env": env}, *beside]}
+        spec = {**pod["spec"], **spec, "containers": [{**container, "env": env}, *others]}
         labels = {**pod["metadata"]["labels"], **label}
         metadata = {"name": hostname, "namespace": "default", "labels": labels}
         found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})

@@ -40,8 +40,8 @@ def test_a_chat_says_what_the_model_says(
             stream_options={"include_usage": True},
         )
     )
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert said == text(stream(client, prompt, 0))
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert streamed == text(stream(client, prompt, 0))
     usage = chunks[-1].usage
     assert usage is not None
     assert usage.completion_tokens == MAX_TOKENS

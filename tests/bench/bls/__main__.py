@@ -214,7 +214,7 @@ def direct(
     prefill: Prefill = PREFILL,
     write: Write = None,
 ) -> None:
-    """The target alone through the BLS beside its engine, called directly by the same clients, in turns."""
+    """The target alone through the BLS, and its engine called directly, by the same clients in turns."""
     setup = _setup("separate", False, prefill, (0.8,), [])
     rows, wrong = [], 0
     console.print("starting Triton")

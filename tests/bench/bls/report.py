@@ -127,7 +127,7 @@ DIRECT_HEADER = ("streams", "engine", "BLS", "of engine", "engine TTFT ms", "BLS
 
 
 def direct_row(runs: Sequence[Run], direct: Sequence[Run]) -> list[str]:
-    """One load's line: medians of the target alone beside those of its engine; of the pairs' ratios, too."""
+    """The row of one load: medians of the target alone, of its engine, and of the ratios of each pair."""
     ratios = [own.point.speed / engine.point.speed for own, engine in zip(runs, direct, strict=True)]
     return [
         str(runs[0].load.streams),

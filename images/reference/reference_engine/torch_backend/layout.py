@@ -106,7 +106,7 @@ def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
 
 
 def of_prompts(max_num_tokens: int) -> list[Shape]:
-    """The shapes of passes of so many tokens at most, with pieces of prompts beside other sequences."""
+    """Shapes of the passes that read pieces of prompts together with other sequences, up to so many tokens in all."""
     largest = most_rows(max_num_tokens)
     sizes = [size for size in (*_PROMPT_SIZES, *range(1024, largest + 1, _PROMPT_STEP)) if size <= largest]
     # Many short segments, which need more tiles, are few tokens.

@@ -1,4 +1,4 @@
-"""What conformance asks for: texts of the project's own, so that a report holds nobody's data. Pure."""
+"""The prompts of conformance: the project's own texts, so that a report has no data of the user. Pure."""
 
 from collections.abc import Iterator
 
