@@ -312,4 +312,4 @@ def test_a_job_whose_pods_a_quota_refuses_says_so(operator: OperatorProcess, nam
     namespace.wait("PodsHealthy", "False/PodNotMade")
     assert "exceeded quota: cpus" in namespace.message("PodsHealthy")
     assert "exceeded quota: cpus" in namespace.message("Ready")
-    assert "PodNotMade" in namespace.events()
+    wait_for("the Event", lambda: "PodNotMade" in namespace.events())
