@@ -95,12 +95,11 @@ def _manifests(order: Order, images: chart.Images, folder: Path) -> None:
 
 
 def _sboms(order: Order, names: Sequence[str], folder: Path) -> None:
-    (folder / "sbom").mkdir()
     for name in names:
         layout = folder / "images" / name
         for entry in oci.manifests(layout):
             packages = sbom.of_image(layout, entry, sbom.pinned(ROOT, name))
-            path = folder / "sbom" / f"{name}-{oci.platform(entry).replace('/', '-')}.cdx.json"
+            path = folder / f"sbom-{name}-{oci.platform(entry).replace('/', '-')}.cdx.json"
             _write_json(path, sbom.document(name, order.version, entry["digest"], packages))
 
 
