@@ -165,8 +165,8 @@ publish: venv ## Push the images and the chart of build/release/VERSION to the r
 
 # --- a Kubernetes of your own -------------------------------------------------------------------
 .PHONY: demo
-demo: venv ## Kubernetes, images, chart, example service, streamed completions; run it again at will (root)
-	@$(PY) examples/demo.py
+demo: venv ## Images, chart, example service, completions, on the cluster of KUBECONFIG or CONTEXT=, of kind or k3d, or one built here (root)
+	@$(PY) examples/demo.py $(if $(CONTEXT),--context "$(CONTEXT)") $(if $(REGISTRY),--registry "$(REGISTRY)")
 
 .PHONY: down
 down: venv ## Remove the demo's cluster: processes, mounts, network interfaces, files
