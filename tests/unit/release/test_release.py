@@ -100,7 +100,8 @@ def test_checksums_cover_every_file(released: Path) -> None:
 def test_provenance_names_files_images_and_their_source(released: Path) -> None:
     statement = json.loads((released / "provenance.json").read_text())
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
-    sums = dict(reversed(line.split("  ")) for line in (released / "SHA256SUMS").read_text().splitlines())
+    lines = (released / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert {name: subjects[name] for name in sums if name != "provenance.json"} == {
         name: digest for name, digest in sums.items() if name != "provenance.json"
     }
