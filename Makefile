@@ -163,6 +163,10 @@ release: venv ## Write build/release/VERSION from a clean commit: make release V
 publish: venv ## Push the images and the chart of build/release/VERSION to the registry that it was made for
 	@$(PY) -m release publish "$(VERSION)"
 
+.PHONY: release-test
+release-test: venv binaries deps images ## A release's own images on a real kubelet, from a registry; the demo on a given cluster (root; not part of `make test`)
+	$(PY) -m pytest tests/published
+
 # --- a Kubernetes of your own -------------------------------------------------------------------
 .PHONY: demo
 demo: venv ## Images, chart, example service, completions, on the cluster of KUBECONFIG or CONTEXT=, of kind or k3d, or one built here (root)

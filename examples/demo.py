@@ -157,6 +157,7 @@ def prepare_other(cluster: Other) -> list[Built]:
     """Bring the images to a cluster of others, and return them as they are named there."""
     say(f"{cluster.context} ({cluster.server}): Tandem goes into namespace {SYSTEM_NAMESPACE}, with its resource and")
     say(f"rights for the whole cluster; the service {SERVICE} into the current namespace")
+    cluster.check_takes_images()
     check_free(cluster)
     with step("Images: operator, serving, reference, fetcher"):
         images = built_images()

@@ -50,18 +50,23 @@ class Other:
         Raises:
             ClusterError: when there is no way, or the program that does it fails.
         """
+        self.check_takes_images()
         if self.registry:
             return {name: self._push(image, say) for name, image in images.items()}
         loader, _, name = self.context.partition("-")
-        if loader not in LOADERS or not shutil.which(loader):
-            raise ClusterError(
-                f"the cluster of {self.context} starts no image of this machine: write REGISTRY=host/path, where it"
-                " can pull and you can push; kind and k3d load images into theirs, with these programs in PATH"
-            )
         for image in images.values():
             say(f"{loader} loads {image.ref}")
             shell.call(*load_command(loader, name, image))
         return {name: image.ref for name, image in images.items()}
+
+    def check_takes_images(self) -> None:
+        """Raise ClusterError where there is no way for images of this machine into the cluster."""
+        loader = self.context.partition("-")[0]
+        if not self.registry and (loader not in LOADERS or not shutil.which(loader)):
+            raise ClusterError(
+                f"the cluster of {self.context} starts no image of this machine: write REGISTRY=host/path, where it"
+                " can pull and you can push; kind and k3d load images into theirs, with these programs in PATH"
+            )
 
     def _push(self, image: Image, say: Say) -> str:
         ref = f"{self.registry}/{image.ref.rpartition('/')[2]}"
