@@ -1,5 +1,6 @@
 """Small docker archives, as the build tool makes large ones."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -19,14 +20,17 @@ def tar(files: Mapping[str, str]) -> bytes:
     return made.getvalue()
 
 
-def write(path: Path, layers: Sequence[Mapping[str, str]], architecture: str = "amd64") -> Path:
-    """Write the image of these layers, lowest first, and return `path`."""
+def write(
+    path: Path, layers: Sequence[Mapping[str, str]], architecture: str = "amd64", *, compressed: bool = False
+) -> Path:
+    """Write the image of these layers, lowest first, and return `path`; some engines compress them."""
     tars = [tar(files) for files in layers]
     diffs = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in tars]
     config = {"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": diffs}}
     names = [f"{number}.tar" for number in range(len(tars))]
     manifest = [{"Config": "config.json", "RepoTags": ["localhost/tandem/x:1"], "Layers": names}]
     texts = {"config.json": json.dumps(config), "manifest.json": json.dumps(manifest)}
+    tars = [gzip.compress(layer) for layer in tars] if compressed else tars
     with tarfile.open(path, "w") as archive:
         for name, content in (*((n, t.encode()) for n, t in texts.items()), *zip(names, tars, strict=True)):
             member = tarfile.TarInfo(name)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+import tandem
 from tandem.api.types import SpeculativeInferenceService
 
 from .conftest import ALONE, CHART, NAMESPACED, Helm, Object, Values, kinds, notes, only
@@ -141,9 +142,9 @@ def test_a_changed_setting_starts_new_pods_and_nothing_else_does(helm: Helm) -> 
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        ({}, "tandem/operator:0.1.0"),
+        ({}, f"tandem/operator:{tandem.__version__}"),
         ({"tag": "v9"}, "tandem/operator:v9"),
-        ({"repository": "registry.example.com:5000/op"}, "registry.example.com:5000/op:0.1.0"),
+        ({"repository": "registry.example.com:5000/op"}, f"registry.example.com:5000/op:{tandem.__version__}"),
         ({"tag": "v9", "digest": f"sha256:{'a' * 64}"}, f"tandem/operator@sha256:{'a' * 64}"),
     ],
     ids=["the chart's version", "a tag", "another registry", "a digest wins"],

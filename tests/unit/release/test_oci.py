@@ -41,6 +41,16 @@ def test_a_layout_has_what_the_archive_has(tmp_path: Path) -> None:
     assert json.loads((made / "oci-layout").read_bytes()) == {"imageLayoutVersion": "1.0.0"}
 
 
+def test_compressed_layers_stay_as_they_are(tmp_path: Path) -> None:
+    archive = docker_archives.write(tmp_path / "a.tar", LAYERS, compressed=True)
+    oci.from_archive(archive, tmp_path / "a", LABELS)
+    (entry,) = oci.manifests(tmp_path / "a")
+    layers = [
+        blob(tmp_path / "a", layer["digest"]) for layer in json.loads(blob(tmp_path / "a", entry["digest"]))["layers"]
+    ]
+    assert [gzip.decompress(layer) for layer in layers] == [docker_archives.tar(files) for files in LAYERS]
+
+
 def test_the_digest_follows_from_the_content(tmp_path: Path) -> None:
     assert oci.digest(layout(tmp_path, "a")) == oci.digest(layout(tmp_path, "b"))
     assert oci.digest(layout(tmp_path, "c", "arm64")) != oci.digest(tmp_path / "a")
