@@ -47,8 +47,7 @@ def make(order: Order, archives: Mapping[str, Path], source: provenance.Source, 
     """
     began = _now()
     unfinished = folder.with_name(f".{folder.name}")
-    for old in (unfinished, folder):
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     with progress.step("images as OCI layouts"):
         images = _images(order, archives, source, unfinished)
@@ -59,6 +58,7 @@ def make(order: Order, archives: Mapping[str, Path], source: provenance.Source, 
     with progress.step(f"kubectl plugin: {', '.join(order.plugins) or 'for no platform'}"):
         _plugins(order, unfinished)
     _attest(order, images, source, began, unfinished)
+    shutil.rmtree(folder, ignore_errors=True)
     unfinished.replace(folder)
     return images
 
@@ -73,7 +73,9 @@ def _images(order: Order, archives: Mapping[str, Path], source: provenance.Sourc
     for name, archive in archives.items():
         labels = {"title": f"tandem/{name}", **{key: text for key, text in about.items() if text}}
         layout = folder / "images" / name
-        oci.from_archive(archive, layout, {f"org.opencontainers.image.{key}": text for key, text in labels.items()})
+        earlier = [path.parent for path in folder.parent.glob("*/images/*/index.json")]
+        annotations = {f"org.opencontainers.image.{key}": text for key, text in labels.items()}
+        oci.from_archive(archive, layout, annotations, earlier)
         for other in order.joined:
             oci.join(layout, other / "images" / name)
     images = chart.Images(order.registry, {name: oci.digest(folder / "images" / name) for name in archives})

@@ -13,7 +13,7 @@ import json
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -29,26 +29,31 @@ _CHUNK = 1 << 20
 Descriptor = dict[str, Any]
 
 
-def from_archive(archive: Path, layout: Path, annotations: Mapping[str, str]) -> None:
+def from_archive(archive: Path, layout: Path, annotations: Mapping[str, str], earlier: Iterable[Path] = ()) -> None:
     """Write the image of a docker archive as an OCI layout in the new folder ``layout``.
 
-    Layers that are not compressed are, by gzip without time or name. Raises BuildError when it is no docker archive.
+    Layers that are not compressed are, by gzip without time or name; those that layouts made ``earlier`` have are
+    copied. Raises BuildError when it is no docker archive.
     """
     _blobs(layout).mkdir(parents=True)
+    known = {diff: (path, layer) for each in earlier for diff, path, layer in _layers(each)}
     with _opened(archive) as tar:
         described = _json(tar, "manifest.json")[0]
         config = tar.extractfile(described["Config"])
         if config is None:
             raise BuildError(f"{archive} has no image configuration: it is no docker archive")
         text = config.read()
+        image = json.loads(text)
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": _add(layout, text, CONFIG),
-            "layers": [_add_layer(layout, tar, name) for name in described["Layers"]],
+            "layers": [
+                _copy_layer(layout, *known[diff]) if diff in known else _add_layer(layout, tar, name)
+                for name, diff in zip(described["Layers"], image["rootfs"]["diff_ids"], strict=True)
+            ],
             "annotations": dict(sorted(annotations.items())),
         }
-    image = json.loads(text)
     platform = {key: image[key] for key in ("architecture", "os", "variant") if image.get(key)}
     _write_index(layout, [{**_add(layout, _canonical(manifest), MANIFEST), "platform": platform}])
 
@@ -113,6 +118,20 @@ def _add(layout: Path, content: bytes, media_type: str) -> Descriptor:
     name = hashlib.sha256(content).hexdigest()
     (_blobs(layout) / name).write_bytes(content)
     return {"mediaType": media_type, "digest": f"sha256:{name}", "size": len(content)}
+
+
+def _layers(layout: Path) -> Iterator[tuple[str, Path, Descriptor]]:
+    """Yield the digest of each layer's content, its compressed blob and that one's descriptor."""
+    for entry in manifests(layout):
+        manifest = json.loads(_read(layout, entry["digest"]))
+        diffs = json.loads(_read(layout, manifest["config"]["digest"]))["rootfs"]["diff_ids"]
+        for diff, layer in zip(diffs, manifest["layers"], strict=True):
+            yield diff, _blob(layout, layer["digest"]), layer
+
+
+def _copy_layer(layout: Path, source: Path, layer: Descriptor) -> Descriptor:
+    shutil.copyfile(source, _blob(layout, layer["digest"]))
+    return layer
 
 
 def _add_layer(layout: Path, tar: tarfile.TarFile, name: str) -> Descriptor:

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,25 @@ def test_compressed_layers_stay_as_they_are(tmp_path: Path) -> None:
         blob(tmp_path / "a", layer["digest"]) for layer in json.loads(blob(tmp_path / "a", entry["digest"]))["layers"]
     ]
     assert [gzip.decompress(layer) for layer in layers] == [docker_archives.tar(files) for files in LAYERS]
+
+
+def test_layers_of_earlier_layouts_are_not_compressed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = layout(tmp_path, "a")
+    archive = docker_archives.write(tmp_path / "b.tar", [LAYERS[0], {"etc/c": "three"}])
+    oci.from_archive(archive, tmp_path / "alone", LABELS)
+    compressed: list[str] = []
+    add = oci._add_layer
+
+    def noted(made: Path, tar: tarfile.TarFile, name: str) -> oci.Descriptor:
+        compressed.append(name)
+        return add(made, tar, name)
+
+    monkeypatch.setattr(oci, "_add_layer", noted)
+    oci.from_archive(archive, tmp_path / "b", LABELS, [first])
+    assert compressed == ["1.tar"]
+    assert oci.digest(tmp_path / "b") == oci.digest(tmp_path / "alone")
+    (entry,) = oci.manifests(tmp_path / "b")
+    assert [tar.getnames() for tar in oci.layers(tmp_path / "b", entry)] == [["etc/a"], ["etc/c"]]
 
 
 def test_the_digest_follows_from_the_content(tmp_path: Path) -> None:
