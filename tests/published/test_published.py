@@ -48,9 +48,9 @@ def images() -> list[Built]:
 
 
 @pytest.fixture(scope="module")
-def releases(address: str, images: list[Built], tmp_path_factory: pytest.TempPathFactory) -> dict[str, chart.Images]:
-    """Images of this version and the next, published."""
-    folder, found = tmp_path_factory.mktemp("releases"), {}
+def releases(address: str, images: list[Built]) -> dict[str, chart.Images]:
+    """Images of this version and the next, published; the layers of an earlier run are not compressed again."""
+    folder, found = REPOSITORY / "build" / "published", {}
     archives = {image.name: image.archive for image in images}
     for version in (__version__, NEXT):
         order = Order(version, f"{address}/tandem", plugins=())
