@@ -50,11 +50,11 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
-generate: venv ## Regenerate crds/, docs/{api,conditions}.md and the chart's generated files from the types
+generate: venv ## Regenerate crds/, pages of docs/reference and the chart's generated files from the types
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
-	$(PY) -m tandem crd --markdown > docs/api.md
-	$(PY) -m tandem conditions > docs/conditions.md
-	$(PY) -c "from tandem.accept.known_bad import page; print(page(), end='')" > docs/known-bad.md
+	$(PY) -m tandem crd --markdown > docs/reference/api.md
+	$(PY) -m tandem conditions > docs/reference/conditions.md
+	$(PY) -c "from tandem.accept.known_bad import page; print(page(), end='')" > docs/reference/known-bad.md
 	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
 	$(PY) -m tandem chart charts/tandem
 
