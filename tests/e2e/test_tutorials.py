@@ -1,0 +1,45 @@
+"""The tutorials' commands do what the pages show, when they are copied one after the other."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.console import marked, matches, run
+
+from .conftest import REPOSITORY, Site
+
+TUTORIALS = REPOSITORY / "docs/tutorials"
+NAMESPACE = "tutorial"
+SECONDS = 240
+
+
+@pytest.fixture
+def shell(site: Site, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Variables of a reader's shell: a kubeconfig whose namespace is his own, the commands in PATH, a home."""
+    site.run("create", "namespace", NAMESPACE)
+    config = yaml.safe_load(site.cluster.kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = NAMESPACE
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    folders = [str(Path(sys.executable).parent), str(site.cluster.kubectl.binary.parent), os.environ["PATH"]]
+    author = {
+        f"GIT_{who}_{what}": "reader@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    home = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig"), "PATH": os.pathsep.join(folders)}
+    yield home | author
+    site.run("delete", "namespace", NAMESPACE)
+
+
+@pytest.mark.parametrize("name", ["first-service"])
+def test_the_commands_do_what_the_page_shows(site: Site, shell: dict[str, str], name: str) -> None:
+    steps = marked((TUTORIALS / f"{name}.md").read_text(), name)
+    results = run(steps, REPOSITORY, shell, SECONDS)
+    for result in results:
+        print(f"$ {result.step.command}\n{result.printed}")
+        assert result.status == 0, result.step.command
+        assert matches(result.step.shown, result.printed), result.step.shown
+    assert len(results) >= len(steps)
