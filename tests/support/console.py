@@ -95,7 +95,7 @@ def _waiting(command: str) -> str:
 def matches(shown: str, printed: str) -> bool:
     """Whether the lines that a page shows are printed in this order: numbers may differ, `...` is anything, and a
     longer line may follow what is shown of it."""
-    lines = [_loosely(line.strip()) + r".*\n" for line in shown.splitlines() if line.strip() != "..."]
+    lines = [r"[ \t]*" + _loosely(line.strip()) + r".*\n" for line in shown.splitlines() if line.strip() != "..."]
     return re.search("^" + r"(?:.*\n)*?".join(lines), printed + "\n", re.MULTILINE) is not None
 
 

@@ -55,6 +55,7 @@ def test_a_command_that_fails_is_the_last(tmp_path: Path) -> None:
     ("shown", "printed", "equal"),
     [
         ("a b", "a     b", True),
+        ("a:\n  b", "a:\n    b", True),
         ("took 1.5 s", "took 12 s", True),
         ("a\n...\nc", "a\nb\nc", True),
         ('{"id":"...","n":1}', '{"id":"x-1","n":22}', True),
