@@ -17,24 +17,24 @@ NAMESPACE = "tutorial"
 SECONDS = 240
 
 
-@pytest.fixture
-def shell(site: Site, tmp_path: Path) -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module")
+def shell(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Variables of a reader's shell: a kubeconfig whose namespace is his own, the commands in PATH, a home."""
+    home = tmp_path_factory.mktemp("home")
     site.run("create", "namespace", NAMESPACE)
     config = yaml.safe_load(site.cluster.kubeconfig.read_text())
     for context in config["contexts"]:
         context["context"]["namespace"] = NAMESPACE
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    (home / "kubeconfig").write_text(yaml.safe_dump(config))
     folders = [str(Path(sys.executable).parent), str(site.cluster.kubectl.binary.parent), os.environ["PATH"]]
-    author = {
-        f"GIT_{who}_{what}": "reader@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
-    }
-    home = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig"), "PATH": os.pathsep.join(folders)}
-    yield home | author
-    site.run("delete", "namespace", NAMESPACE)
+    people = [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    author = dict.fromkeys(people, "reader@example.com")
+    places = {"HOME": str(home), "KUBECONFIG": str(home / "kubeconfig"), "PATH": os.pathsep.join(folders)}
+    yield places | author
+    site.run("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-@pytest.mark.parametrize("name", ["first-service"])
+@pytest.mark.parametrize("name", ["first-service", "ngram", "autoscaling", "gitops"])
 def test_the_commands_do_what_the_page_shows(site: Site, shell: dict[str, str], name: str) -> None:
     steps = marked((TUTORIALS / f"{name}.md").read_text(), name)
     results = run(steps, REPOSITORY, shell, SECONDS)
