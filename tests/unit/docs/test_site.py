@@ -1,4 +1,4 @@
-"""The site has all pages: each is reached from README, and stands in the navigation. README counts as the pages do."""
+"""The site has all pages: each is reached from README, and stands in the navigation. README counts steps rightly."""
 
 import importlib.util
 import re
