@@ -15,6 +15,7 @@ stream = client.chat.completions.create(
     model=name,
     messages=[{"role": "user", "content": message}],
     max_tokens=128,
+    temperature=0,
     stream=True,
     stream_options={"include_usage": True},
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.console import marked, matches, run
+from support.console import Step, marked, matches, run
 
 from .conftest import REPOSITORY, Site
 
@@ -34,9 +34,22 @@ def shell(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     site.run("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-@pytest.mark.parametrize("name", ["first-service", "ngram", "autoscaling", "gitops"])
-def test_the_commands_do_what_the_page_shows(site: Site, shell: dict[str, str], name: str) -> None:
-    steps = marked((TUTORIALS / f"{name}.md").read_text(), name)
+def steps_of(name: str) -> list[Step]:
+    """The commands of a tutorial."""
+    return marked((TUTORIALS / f"{name}.md").read_text(), name)
+
+
+FIRST = steps_of("first-service")
+TOGETHER = {
+    # Autoscaling goes on with the first service before it is removed.
+    "first-service, autoscaling": [*FIRST[:-2], *steps_of("autoscaling"), *FIRST[-2:]],
+    "ngram": steps_of("ngram"),
+    "gitops": steps_of("gitops"),
+}
+
+
+@pytest.mark.parametrize("steps", TOGETHER.values(), ids=TOGETHER)
+def test_the_commands_do_what_the_page_shows(shell: dict[str, str], steps: list[Step]) -> None:
     results = run(steps, REPOSITORY, shell, SECONDS)
     for result in results:
         print(f"$ {result.step.command}\n{result.printed}")
