@@ -88,7 +88,7 @@ def install(cluster: Cluster | Other, images: list[Built], **values: object) -> 
 
 def check_free(cluster: Other) -> None:
     """Raises ClusterError where Tandem is installed already, and not by the demo, which would replace it."""
-    found = ("list", "--filter", "^tandem$", "--all", "--output", "json")
+    found = ("list", "--filter", "^tandem$", "--output", "json")
     if json.loads(helm(cluster, *found)) and not json.loads(helm(cluster, *found, "--selector", MARK)):
         raise ClusterError(
             f"the cluster of {cluster.context} has Tandem already: apply {EXAMPLE} there, or choose another cluster"
