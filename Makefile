@@ -168,10 +168,25 @@ test-others: venv
 goldens: venv ## Write the golden files of the unit tests again
 	UPDATE_GOLDENS=1 $(PY) -m pytest -q tests/unit -k golden
 
+# --- releases -----------------------------------------------------------------------------------
+.PHONY: release
+release: venv ## Write build/release/VERSION from a clean commit: make release VERSION=1.2.3 [REGISTRY=host/path] [KEY=key.pem]
+	@$(PY) -m release make "$(VERSION)" $(if $(REGISTRY),--registry "$(REGISTRY)") $(if $(KEY),--key "$(KEY)") \
+	  $(if $(IMAGES),--images "$(IMAGES)") $(if $(JOIN),--join "$(JOIN)") $(if $(DOWNLOADS),--downloads "$(DOWNLOADS)") \
+	  $(if $(PLUGINS),--plugins "$(PLUGINS)")
+
+.PHONY: publish
+publish: venv ## Push the images and the chart of build/release/VERSION to the registry that it was made for
+	@$(PY) -m release publish "$(VERSION)"
+
+.PHONY: release-test
+release-test: venv binaries deps images ## A release's own images on a real kubelet, from a registry; the demo on a given cluster (root; not part of `make test`)
+	$(PY) -m pytest tests/published
+
 # --- a Kubernetes of your own -------------------------------------------------------------------
 .PHONY: demo
-demo: venv ## Kubernetes, images, chart, example service, streamed completions; run it again at will (root)
-	@$(PY) examples/demo.py
+demo: venv ## Images, chart, example service, completions, on the cluster of KUBECONFIG or CONTEXT=, of kind or k3d, or one built here (root)
+	@$(PY) examples/demo.py $(if $(CONTEXT),--context "$(CONTEXT)") $(if $(REGISTRY),--registry "$(REGISTRY)")
 
 .PHONY: down
 down: venv ## Remove the demo's cluster: processes, mounts, network interfaces, files
