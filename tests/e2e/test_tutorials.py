@@ -14,7 +14,7 @@ from .conftest import REPOSITORY, Site
 
 TUTORIALS = REPOSITORY / "docs/tutorials"
 NAMESPACE = "tutorial"
-SECONDS = 240
+SECONDS = 900
 
 
 @pytest.fixture(scope="module")
