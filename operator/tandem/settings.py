@@ -82,7 +82,7 @@ class MetricsServerSettings(StrictWire):
 
 
 class ReportsSettings(StrictWire):
-    """Where the operator reads the figures of services: from the metrics server (`tandem metrics run`)."""
+    """Where the operator reads the figures of services: the metrics server (`tandem metrics run`), or the pods."""
 
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+)?$")] = ""
     """Its address, such as https://tandem-metrics.tandem-system.svc; empty: there is none, and status shows no
@@ -94,6 +94,15 @@ class ReportsSettings(StrictWire):
     operator's own token, which opens the API server, is not for others."""
     poll_seconds: Annotated[float, Field(ge=0.1)] = 15
     """Time between readings; each is one request for all services."""
+    from_pods: bool = False
+    """Whether the operator reads the pods' metrics itself, as `metricsServer` says: where no metrics server can run,
+    which needs the right to have tokens reviewed."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.url and self.from_pods:
+            raise ValueError("url and fromPods exclude each other: write one of the two")
+        return self
 
     @model_validator(mode="after")
     def _is_encrypted(self) -> Self:

@@ -20,6 +20,7 @@ from tandem.cluster.kinds import SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
 from tandem.http.probes import serve
+from tandem.metrics_server.rounds import Rounds
 from tandem.process.events import EventSource
 from tandem.process.health import Health
 from tandem.process.reconcile import Key, Next, Reconciler
@@ -48,7 +49,8 @@ class Operator:
         self._api = api
         self._queue: WorkQueue[Key] = WorkQueue()
         self._leadership = Leadership(api, settings.lease, *identity())
-        self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)))
+        rounds = Rounds(api, settings) if settings.reports.from_pods else None
+        self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)), rounds=rounds)
         self._reconciler = Reconciler(api, settings, self._leadership, self._reports)
         self._source = EventSource(self._queue.add)
         self._children = ChildWatches(api, settings.scopes, self._queue.add)
@@ -74,6 +76,7 @@ class Operator:
                 group.create_task(self._leadership.run())
                 group.create_task(self._children.run())
                 group.create_task(self._reports.run())
+                group.create_task(self._reports.run_rounds())
                 await self._children.first_lists()
                 gc.freeze()
                 group.create_task(self._watch())
