@@ -21,6 +21,7 @@ from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
 
 Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
+TriggerType = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 
@@ -144,6 +145,9 @@ class KedaSettings(StrictWire):
     """Prometheus that scrapes the metrics server: KEDA asks it instead; empty: the metrics server."""
     prometheus: KedaPrometheus = Field(default_factory=KedaPrometheus)
     """Who asks that Prometheus."""
+    allowed_triggers: list[TriggerType] = Field(default_factory=list, json_schema_extra={"uniqueItems": True})
+    """Types of triggers that services may have of their own (`autoscaling.keda.triggers`); empty: Tandem's list, of
+    those that read by credentials of the service's namespace."""
 
 
 class PullSecret(StrictWire):

@@ -268,7 +268,7 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- $keda := dict -}}
 {{- if include "tandem.metrics.enabled" . }}{{ $_ := set $keda "authentication" (include "tandem.metrics" .) }}{{ end -}}
-{{- range $key := list "unsafeSsl" "prometheusUrl" -}}
+{{- range $key := list "unsafeSsl" "prometheusUrl" "allowedTriggers" -}}
 {{- with index $.Values.keda $key }}{{ $_ := set $keda $key . }}{{ end -}}
 {{- end -}}
 {{- with include "tandem.keda.prometheus" . | fromYaml }}{{ $_ := set $keda "prometheus" . }}{{ end -}}
