@@ -19,17 +19,20 @@ ALLOWED = frozenset({
     "aws-dynamodb-streams", "aws-kinesis-stream", "aws-sqs-queue", "azure-app-insights", "azure-blob",
     "azure-data-explorer", "azure-eventhub", "azure-log-analytics", "azure-monitor", "azure-pipelines",
     "azure-queue", "azure-servicebus", "beanstalkd", "cassandra", "couchdb", "cpu", "cron", "datadog",
-    "dynatrace", "elasticsearch", "etcd", "gcp-cloudtasks", "gcp-pubsub", "gcp-stackdriver", "gcp-storage",
+    "dynatrace", "elasticsearch", "etcd", "forgejo-runner", "gcp-cloudtasks", "gcp-pubsub", "gcp-stackdriver",
+    "gcp-storage",
     "github-runner", "graphite", "huawei-cloudeye", "ibmmq", "influxdb", "kafka", "kubernetes-workload",
     "liiklus", "loki", "memory", "metrics-api", "mongodb", "mssql", "mysql", "nats-jetstream", "new-relic",
     "nsq", "openstack-metric", "openstack-swift", "postgresql", "predictkube", "prometheus", "pulsar",
     "rabbitmq", "redis", "redis-cluster", "redis-cluster-streams", "redis-sentinel", "redis-sentinel-streams",
-    "redis-streams", "selenium-grid", "solace-event-queue", "solr", "splunk", "stan",
+    "redis-streams", "selenium-grid", "solace-direct-messaging", "solace-event-queue", "solarwinds", "solr", "splunk",
+    "splunk-observability", "stan", "sumologic", "temporal",
 })
 # fmt: on
 """Types that read a clock, this namespace's pods, or a service with credentials that the trigger names itself. Not
-`external` and `external-push`: what such a server does with a connection of KEDA's is not known. Nor types that a
-later KEDA brings, which may read what KEDA may. https://keda.sh/docs/latest/scalers/
+`external` and `external-push`: what such a server does with a connection of KEDA's is not known. Not
+`kubernetes-resource`, which reads objects with KEDA's rights, nor what a KEDA after 2.21 brings.
+https://keda.sh/docs/latest/scalers/
 """
 
 

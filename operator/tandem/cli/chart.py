@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from tandem.autoscaling import SOURCES
 from tandem.settings import Settings, shipped_profiles
@@ -43,9 +45,8 @@ def values_schema(own: Schema) -> Schema:
 def _kubernetes(names: Iterable[str]) -> Schema:
     """Schemas of Kubernetes' types `names`, and of those that they are made of, as its client has them."""
     from kubernetes.client import models  # here: it takes long to load
-    from pydantic.json_schema import models_json_schema
 
-    wanted = [(getattr(models, name), "validation") for name in names]
+    wanted: list[tuple[type[BaseModel], Literal["validation"]]] = [(getattr(models, n), "validation") for n in names]
     found: Schema = models_json_schema(wanted, ref_template="#/definitions/{model}")[1].get("$defs", {})
     return {name: _shape(schema) for name, schema in found.items()}
 
