@@ -190,6 +190,9 @@ class Settings(StrictWire):
     """Services that are reconciled at once."""
     revision_history_limit: Annotated[int, Field(ge=0, le=1000)] = 3
     """Old revisions (ConfigMaps) that are kept for going back, in addition to those that pods still mount."""
+    client_peers: list[dict[str, Any]] = Field(default_factory=list)
+    """NetworkPolicy peers that reach services which name no clients themselves (`serving.access.from`); everybody
+    does, unless it is set."""
     metrics_peers: list[dict[str, Any]] = Field(default=[{"namespaceSelector": {}}])
     """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), in
     addition to these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""

@@ -225,7 +225,7 @@ capabilities: {drop: [ALL]}
 {{- define "tandem.settings" -}}
 {{- include "tandem.profiles.check" . -}}
 {{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
-{{- range $key := list "namespaces" "servingImage" "fetcherImage" "metricsPeers" "profiles" -}}
+{{- range $key := list "namespaces" "servingImage" "fetcherImage" "clientPeers" "metricsPeers" "profiles" -}}
 {{- with index $.Values $key }}{{ $_ := set $settings $key . }}{{ end -}}
 {{- end -}}
 {{- range $key := list "resyncSeconds" "workers" "revisionHistoryLimit" -}}
