@@ -15,11 +15,11 @@ from .conftest import NAMESPACED, Helm, Values
 
 EXCEPTIONS = {
     "container-resources": "No CPU limit: throttling would delay the Lease's renewal, and answers to autoscalers.",
-    "container-ephemeral-storage-request-and-limit": "The root file system is read-only, and no volume is on the disk:"
-    " the log is all that they write there, and the kubelet rotates it.",
+    "container-ephemeral-storage-request-and-limit": "The root file system is read-only, and no volume is on the"
+    " disk: the log is all that they write there, and the kubelet rotates it.",
     "pod-networkpolicy": "It wants egress limited, too: the API server's address is not known to a chart. Ingress is"
     " with `networkPolicy.enabled`, off by default, as who scrapes is not known either.",
-    "deployment-has-host-podantiaffinity": "Pods spread by topologySpreadConstraints, which kube-score does not read.",
+    "deployment-has-host-podantiaffinity": "Pods spread by topologySpreadConstraints, which it does not read.",
     "container-image-pull-policy": "A tag of a release never moves, and a digest cannot: `Always` would only ask the"
     " registry at each start.",
     "deployment-replicas": "One operator is enough: it restarts in seconds, and a second one waits for the Lease.",
