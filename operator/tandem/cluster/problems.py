@@ -97,4 +97,6 @@ def _had_clients(pod: Object, terminated: Object) -> bool:
     if label(pod, names.LABEL_COMPONENT) not in (names.SERVER, names.WORKER):
         return False
     changed, began = (condition(pod, "Ready") or {}).get("lastTransitionTime"), terminated.get("startedAt")
-    return bool(changed and began) and datetime.fromisoformat(changed) > datetime.fromisoformat(began)
+    if not (changed and began):
+        return False
+    return datetime.fromisoformat(changed) > datetime.fromisoformat(began)
