@@ -106,7 +106,9 @@ def test_the_api_server_knows_every_field_of_the_objects(everywhere: Release, va
     assert len(applied) == len([each for each in yaml.safe_load_all(rendered) if each])
 
 
-def test_a_second_operator_of_the_same_namespaces_is_refused(everywhere: Release, one_team: Release) -> None:
+def test_a_second_operator_of_the_same_namespaces_is_refused(
+    everywhere: Release, one_team: Release, tmp_path: Path
+) -> None:
     """By Helm, before it makes anything: each would write over what the other wrote."""
     values = {**FAST, **UNREGISTERED, "crds": {"install": False}}
     second = Release(everywhere.cluster, "tandem-second", "team-b", values)
@@ -115,6 +117,14 @@ def test_a_second_operator_of_the_same_namespaces_is_refused(everywhere: Release
     of_team = Release(everywhere.cluster, "tandem-third", "team-b", {**values, "namespaces": ["team-b", "team-a"]})
     with pytest.raises(ClusterError, match='Role "tandem:serves-this-namespace" in namespace "team-a" exists'):
         of_team.install()
+    # Applied without Helm's look, the last one's word counts: the operator that was there stands back.
+    name = "tandem:serves-all-namespaces"
+    everywhere.kubectl("annotate", "clusterrole", name, "--overwrite", "serving.tandem.dev/lease=other/operator")
+    with everywhere.running(tmp_path):
+        log = tmp_path / "operator.log"
+        wait_for("it to say so", lambda: f"ClusterRole {name} is of another operator" in log.read_text("utf-8"))
+    ours = f"serving.tandem.dev/lease={everywhere.namespace}/{everywhere.operator}"
+    everywhere.kubectl("annotate", "clusterrole", name, "--overwrite", ours)
     for release in (second, of_team):
         assert not everywhere.cluster.kubectl.works("get", "deployment", release.operator, "-n", "team-b")
 
@@ -129,14 +139,15 @@ def test_the_notes_name_what_the_cluster_lacks(everywhere: Release, one_team: Re
 
 
 def rights(release: Release) -> set[tuple[str, str]]:
-    """(verb, resource.group) of each right that the chart gives the operator where it serves, and its Lease."""
+    """(verb, resource.group) of each right that the chart gives the operator where it serves, of its Lease and of the
+    object that says whose the namespaces are."""
     roles = release.cluster.kubectl.get(
         "roles,clusterroles", "-A", "-l", f"app.kubernetes.io/instance={release.name}"
     )
     return {
         (verb, ".".join(part for part in (resource, group) if part))
         for role in roles["items"]
-        if role["metadata"]["name"].startswith(release.operator)
+        if role["metadata"]["name"].startswith((release.operator, "tandem:serves"))
         for rule in role["rules"]
         for verb in rule["verbs"]
         for resource in rule["resources"]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tandem.cluster.claim import EVERYWHERE, HERE, LEASE_ANNOTATION
+
 from .conftest import NAMESPACED, Helm, Object, Values, notes, only
 
 ROWS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("pods.yaml").read_text(encoding="utf-8"))
@@ -61,7 +63,7 @@ def test_rights_are_those_of_the_pods_accounts(helm: Helm, create: bool) -> None
     accounts = {"serviceAccount": {"create": create, "name": "mine"}}
     objects = helm.template({**accounts, "metricsServer": {"serviceAccount": {"create": create, "name": "yours"}}})
     bound = {o["metadata"]["name"]: o["subjects"][0]["name"] for o in objects if o["kind"].endswith("Binding")}
-    ours = {"tandem-operator", "tandem-operator-lease", "tandem-metrics-reader"}
+    ours = {"tandem-operator", "tandem-operator-lease", "tandem-metrics-reader", EVERYWHERE}
     assert {name for name, account in bound.items() if account == "mine"} == ours
     theirs = {"tandem-metrics", "tandem-metrics-auth", "tandem-metrics-secret"}
     assert {name for name, account in bound.items() if account == "yours"} == theirs
@@ -77,17 +79,22 @@ def test_overridden_names_stay_short_enough(helm: Helm) -> None:
 
 # --- one operator a namespace ---------------------------------------------------------------------
 def claims(helm: Helm, values: Values, release: str) -> list[tuple[str, str, str]]:
-    found = [o for o in helm.template(values, release) if o["metadata"]["name"].startswith("tandem:serves")]
-    assert all(o["rules"] == [] for o in found)
+    found = [o for o in helm.template(values, release) if o["kind"] in ("Role", "ClusterRole")]
+    found = [o for o in found if o["metadata"]["name"].startswith("tandem:serves")]
+    for each in found:
+        (rule,) = each["rules"]
+        assert (rule["verbs"], rule["resourceNames"]) == (["get"], [each["metadata"]["name"]]), "itself alone"
+        lease = only(helm.template(values, release), "ConfigMap")["data"]["settings.yaml"]
+        name = yaml.safe_load(lease)["lease"]["name"]
+        assert each["metadata"]["annotations"] == {LEASE_ANNOTATION: f"tandem-system/{name}"}
     return [(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]) for o in found]
 
 
 @pytest.mark.parametrize("release", ["tandem", "other"])
 def test_each_release_claims_what_it_serves_by_the_same_names(helm: Helm, release: str) -> None:
     """Helm installs no object that another release has: see tests/integration/test_chart.py."""
-    assert claims(helm, {}, release) == [("ClusterRole", "", "tandem:serves-all-namespaces")]
-    name = "tandem:serves-this-namespace"
-    assert claims(helm, NAMESPACED, release) == [("Role", "team-a", name), ("Role", "team-b", name)]
+    assert claims(helm, {}, release) == [("ClusterRole", "", EVERYWHERE)]
+    assert claims(helm, NAMESPACED, release) == [("Role", "team-a", HERE), ("Role", "team-b", HERE)]
 
 
 # --- the notes ------------------------------------------------------------------------------------

@@ -213,7 +213,12 @@ async def test_an_operator_that_lacks_a_right_is_ready_and_names_it() -> None:
     class Api:
         answered_at = 1e12
 
-    health = Health(Api(), Acquired(), compared.source, compared.resync, 60, 0.0)  # type: ignore[arg-type]
+    class Ours:
+        problem = ""
+
+    parts: tuple[Any, ...] = (Api(), Acquired(), compared.source, compared.resync)
+    claim: Any = Ours()
+    health = Health(*parts, 60, 0.0, claim)
     assert health.not_ready() == ""
     assert health.ready().startswith("ok: leader, but tandem may not list poddisruptionbudgets.policy")
 
