@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -216,9 +216,8 @@ async def test_an_operator_that_lacks_a_right_is_ready_and_names_it() -> None:
     class Ours:
         problem = ""
 
-    parts: tuple[Any, ...] = (Api(), Acquired(), compared.source, compared.resync)
-    claim: Any = Ours()
-    health = Health(*parts, 60, 0.0, claim)
+    api, leadership, claim = cast(Any, (Api(), Acquired(), Ours()))
+    health = Health(api, leadership, compared.source, compared.resync, 60, 0.0, claim)
     assert health.not_ready() == ""
     assert health.ready().startswith("ok: leader, but tandem may not list poddisruptionbudgets.policy")
 
