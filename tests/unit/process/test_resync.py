@@ -217,7 +217,7 @@ async def test_an_operator_that_lacks_a_right_is_ready_and_names_it() -> None:
         problem = ""
 
     api, leadership, claim = cast(Any, (Api(), Acquired(), Ours()))
-    health = Health(api, leadership, compared.source, compared.resync, 60, 0.0, claim)
+    health = Health(api, leadership, compared.source, compared.resync, 60, 0.0, claim)  # type: ignore[arg-type]
     assert health.not_ready() == ""
     assert health.ready().startswith("ok: leader, but tandem may not list poddisruptionbudgets.policy")
 
