@@ -57,9 +57,9 @@ class Release:
         """Name of the operator's objects."""
         return f"{self.name}-operator"
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+    def kubectl(self, *arguments: str) -> str:
         """Kubectl in the release's namespace."""
-        return self.cluster.kubectl.run("-n", self.namespace, *arguments, stdin=stdin)
+        return self.cluster.kubectl.run("-n", self.namespace, *arguments)
 
     @contextmanager
     def running(self, folder: Path) -> Iterator[None]:

@@ -102,7 +102,7 @@ def test_the_api_server_knows_every_field_of_the_objects(everywhere: Release, va
     """By its own types and by validation, as a dry run: no schema of somebody else's can know them better."""
     rendered = everywhere.helm("template", "tandem-tried", str(CHART), values=values)
     options = ("--dry-run=server", "--validate=strict", "--server-side", "--force-conflicts")
-    applied = everywhere.kubectl("apply", *options, "-f", "-", stdin=rendered).splitlines()
+    applied = everywhere.cluster.kubectl.run("apply", *options, "-f", "-", stdin=rendered).splitlines()
     assert len(applied) == len([each for each in yaml.safe_load_all(rendered) if each])
 
 
