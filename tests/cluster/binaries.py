@@ -89,6 +89,12 @@ TOOLS = {
         Tool("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
         Tool("kube-score", "kube-score", "github.com/zegl/kube-score/cmd/kube-score", "github.com/zegl/kube-score"),
         Tool(
+            "crane",
+            "crane",
+            "github.com/google/go-containerregistry/cmd/crane",
+            "github.com/google/go-containerregistry",
+        ),
+        Tool(
             "fake-gcs-server",
             "fake-gcs-server",
             "github.com/fsouza/fake-gcs-server",
