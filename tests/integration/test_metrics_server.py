@@ -418,7 +418,7 @@ def test_without_rights_in_the_cluster_the_operator_reads_the_pods(
     """A release for the namespace alone, and no metrics server: the figures in status go on. The last of all: the
     module's operator and server end here."""
     operator.close()
-    server.kill()
+    server.stop()
     values = {**FAST, "metricsServer": FAST_SERVER, "crds": {"install": False}, "namespaces": [team.name]}
     alone = Release(release.cluster, "tandem-team", team.name, values)
     alone.install()
