@@ -153,6 +153,12 @@ ipv6: venv binaries deps images ## Chart, service and metrics in a cluster of IP
 	if [ -e "$$passed" ]; then echo ">> the cluster of IPv6 passed its tests as it is"; exit; fi; \
 	$(PY) -m pytest tests/e2e/test_ipv6.py && mkdir -p "$${passed%/*}" && touch "$$passed"
 
+AUDITED := $(wildcard images/*/*requirements.txt tests/requirements.txt tests/fetcher/*requirements.txt)
+.PHONY: audit
+audit: venv ## Known vulnerabilities of what the locks pin: asks PyPI, and fails where it cannot (no part of test)
+	@for lock in $(AUDITED); do echo ">> $$lock"; \
+	  $(VENV)/bin/uv tool run --quiet pip-audit@2.9.0 --strict --disable-pip --require-hashes -r $$lock; done
+
 .PHONY: test
 test: lint deps binaries images ## All of the above, setting up what it needs
 	@# Side by side: servers and clusters mostly wait. A failure does not hide the others'.

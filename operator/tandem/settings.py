@@ -22,6 +22,7 @@ from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
 
 Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
+TriggerType = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 
@@ -83,7 +84,7 @@ class MetricsServerSettings(StrictWire):
 
 
 class ReportsSettings(StrictWire):
-    """Where the operator reads the figures of services: from the metrics server (`tandem metrics run`)."""
+    """Where the operator reads the figures of services: the metrics server (`tandem metrics run`), or the pods."""
 
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+)?$")] = ""
     """Its address, such as https://tandem-metrics.tandem-system.svc; empty: there is none, and status shows no
@@ -95,6 +96,15 @@ class ReportsSettings(StrictWire):
     operator's own token, which opens the API server, is not for others."""
     poll_seconds: Annotated[float, Field(ge=0.1)] = 15
     """Time between readings; each is one request for all services."""
+    from_pods: bool = False
+    """Whether the operator reads the pods' metrics itself, as `metricsServer` says: where no metrics server can run,
+    which needs the right to have tokens reviewed."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.url and self.from_pods:
+            raise ValueError("url and fromPods exclude each other: write one of the two")
+        return self
 
     @model_validator(mode="after")
     def _is_encrypted(self) -> Self:
@@ -136,6 +146,9 @@ class KedaSettings(StrictWire):
     """Prometheus that scrapes the metrics server: KEDA asks it instead; empty: the metrics server."""
     prometheus: KedaPrometheus = Field(default_factory=KedaPrometheus)
     """Who asks that Prometheus."""
+    allowed_triggers: list[TriggerType] = Field(default_factory=list, json_schema_extra={"uniqueItems": True})
+    """Types of triggers that services may have of their own (`autoscaling.keda.triggers`); empty: Tandem's list, of
+    those that read by credentials of the service's namespace."""
 
 
 class PullSecret(StrictWire):
@@ -178,6 +191,9 @@ class Settings(StrictWire):
     """Services that are reconciled at once."""
     revision_history_limit: Annotated[int, Field(ge=0, le=1000)] = 3
     """Old revisions (ConfigMaps) that are kept for going back, in addition to those that pods still mount."""
+    client_peers: list[dict[str, Any]] = Field(default_factory=list)
+    """NetworkPolicy peers that reach services which name no clients themselves (`serving.access.from`); everybody
+    does, unless it is set."""
     metrics_peers: list[dict[str, Any]] = Field(default=[{"namespaceSelector": {}}])
     """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), in
     addition to these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""

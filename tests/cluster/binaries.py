@@ -87,6 +87,7 @@ TOOLS = {
         Tool("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", KWOK_STAGES),
         Tool("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
         Tool("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
+        Tool("kube-score", "kube-score", "github.com/zegl/kube-score/cmd/kube-score", "github.com/zegl/kube-score"),
         Tool(
             "crane",
             "crane",

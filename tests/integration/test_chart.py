@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -75,15 +76,78 @@ def test_pod_security_restricted_takes_the_operator(everywhere: Release, one_tea
         assert deployment["status"]["readyReplicas"] == count
 
 
+EVERYTHING = {
+    "commonLabels": {"team": "ml"},
+    "replicas": 2,
+    "extraArgs": ["--log-level=debug"],
+    "extraEnv": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}}],
+    "extraEnvFrom": [{"configMapRef": {"name": "c", "optional": True}}],
+    "extraVolumes": [{"name": "ca", "projected": {"sources": [{"configMap": {"name": "ca"}}]}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca", "readOnly": True}],
+    "nodeSelector": {"a": "b"},
+    "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    "podSecurityContext": {"supplementalGroups": [5]},
+    "securityContext": {"capabilities": {"add": ["NET_BIND_SERVICE"]}},
+    "resources": {"limits": {"cpu": 1, "ephemeral-storage": "1Gi"}},
+    "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}]},
+    "metricsServer": {"priorityClassName": "system-cluster-critical", "nodeSelector": {}, "affinity": {}},
+    "monitoring": {"dashboard": {"enabled": True}},
+    "conformance": {"service": "svc", "namespace": "team-a"},
+}
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, {**EVERYTHING, "namespaces": ["team-a", "team-b"]}])
+def test_the_api_server_knows_every_field_of_the_objects(everywhere: Release, values: dict[str, Any]) -> None:
+    """By its own types and by validation, as a dry run: no schema of somebody else's can know them better."""
+    rendered = everywhere.helm("template", "tandem-tried", str(CHART), values=values)
+    options = ("--dry-run=server", "--validate=strict", "--server-side", "--force-conflicts")
+    applied = everywhere.cluster.kubectl.run("apply", *options, "-f", "-", stdin=rendered).splitlines()
+    assert len(applied) == len([each for each in yaml.safe_load_all(rendered) if each])
+
+
+def test_a_second_operator_of_the_same_namespaces_is_refused(
+    everywhere: Release, one_team: Release, tmp_path: Path
+) -> None:
+    """By Helm, before it makes anything: each would write over what the other wrote."""
+    values = {**FAST, **UNREGISTERED, "crds": {"install": False}}
+    second = Release(everywhere.cluster, "tandem-second", "team-b", values)
+    with pytest.raises(ClusterError, match=r'ClusterRole "tandem:serves-all-namespaces" .*exists and cannot be'):
+        second.install()
+    of_team = Release(everywhere.cluster, "tandem-third", "team-b", {**values, "namespaces": ["team-b", "team-a"]})
+    with pytest.raises(ClusterError, match='Role "tandem:serves-this-namespace" in namespace "team-a" exists'):
+        of_team.install()
+    # Applied without Helm's look, the last one's word counts: the operator that was there stands back.
+    name = "tandem:serves-all-namespaces"
+    everywhere.kubectl("annotate", "clusterrole", name, "--overwrite", "serving.tandem.dev/lease=other/operator")
+    with everywhere.running(tmp_path):
+        log = tmp_path / "operator.log"
+        wait_for("it to say so", lambda: f"ClusterRole {name} is of another operator" in log.read_text("utf-8"))
+    ours = f"serving.tandem.dev/lease={everywhere.namespace}/{everywhere.operator}"
+    everywhere.kubectl("annotate", "clusterrole", name, "--overwrite", ours)
+    for release in (second, of_team):
+        assert not everywhere.cluster.kubectl.works("get", "deployment", release.operator, "-n", "team-b")
+
+
+def test_the_notes_name_what_the_cluster_lacks(everywhere: Release, one_team: Release) -> None:
+    notes = everywhere.helm("get", "notes", everywhere.name)
+    assert "There is no StorageClass: services that download models" in notes
+    assert "No node offers nvidia.com/gpu" in notes
+    assert "There is no KEDA" not in notes
+    assert "There is no LeaderWorkerSet" not in notes
+    assert "No node" not in one_team.helm("get", "notes", one_team.name), "it may not list any"
+
+
 def rights(release: Release) -> set[tuple[str, str]]:
-    """(verb, resource.group) of each right that the chart gives the operator where it serves, and its Lease."""
+    """(verb, resource.group) of each right that the chart gives the operator where it serves, of its Lease and of the
+    object that says whose the namespaces are."""
     roles = release.cluster.kubectl.get(
         "roles,clusterroles", "-A", "-l", f"app.kubernetes.io/instance={release.name}"
     )
     return {
         (verb, ".".join(part for part in (resource, group) if part))
         for role in roles["items"]
-        if role["metadata"]["name"].startswith(release.operator)
+        if role["metadata"]["name"].startswith((release.operator, "tandem:serves"))
         for rule in role["rules"]
         for verb in rule["verbs"]
         for resource in rule["resources"]

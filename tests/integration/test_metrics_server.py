@@ -397,7 +397,7 @@ def workload(team: Namespace) -> tuple[int, int]:
 def test_scaling_goes_on_without_the_operator(
     operator: ExitStack, server: Server, load: Load, team: Namespace, release: Release, tmp_path: Path
 ) -> None:
-    """The last test of the module: its operator ends here. The number is asked for meanwhile; pods follow when there
+    """The module's operator ends here. The number is asked for meanwhile; pods follow when there
     is an operator again."""
     load.sequences = 1
     wait_replicas(team, server, lambda count: count == 1)
@@ -410,3 +410,25 @@ def test_scaling_goes_on_without_the_operator(
         wait_for("as many pods as are asked for", lambda: workload(team) == (replicas(team),) * 2)
         team.wait("Ready", "True")
         assert workload(team)[1] > 1
+
+
+def test_without_rights_in_the_cluster_the_operator_reads_the_pods(
+    operator: ExitStack, server: Server, load: Load, team: Namespace, release: Release, tmp_path: Path
+) -> None:
+    """A release for the namespace alone, and no metrics server: the figures in status go on. The last of all: the
+    module's operator and server end here."""
+    operator.close()
+    server.stop()
+    values = {**FAST, "metricsServer": FAST_SERVER, "crds": {"install": False}, "namespaces": [team.name]}
+    alone = Release(release.cluster, "tandem-team", team.name, values)
+    alone.install()
+    load.sequences, load.acceptance = 4, 0.5
+
+    def shown() -> float:
+        status = team.get("sis", "svc")["status"]
+        return float((status.get("speculation") or {}).get("acceptanceRate", 0.0))
+
+    with alone.running(tmp_path):
+        wait_for("the figures of the pods", lambda: abs(shown() - 0.5) < 0.05, log=tmp_path / "operator.log")
+        team.wait("MetricsAvailable", "True/Reported")
+    assert not release.cluster.kubectl.works("get", "deployment", "tandem-team-metrics", "-n", team.name)

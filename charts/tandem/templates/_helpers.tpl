@@ -1,29 +1,105 @@
 {{/* Release's name, with the chart's in it; short enough for the suffixes (63 in all). A Service's name has no dots and
 begins with a letter. */}}
 {{- define "tandem.fullname" -}}
+{{- $chart := include "tandem.name" . -}}
 {{- $name := .Release.Name | replace "." "-" -}}
-{{- if regexMatch "^[0-9]" $name }}{{ $name = printf "tandem-%s" $name -}}
-{{- else if not (contains "tandem" $name) }}{{ $name = printf "%s-tandem" $name }}{{ end -}}
+{{- if .Values.fullnameOverride }}{{ $name = .Values.fullnameOverride -}}
+{{- else if regexMatch "^[0-9]" $name }}{{ $name = printf "%s-%s" $chart $name -}}
+{{- else if not (contains $chart $name) }}{{ $name = printf "%s-%s" $name $chart }}{{ end -}}
 {{- $name | trunc 45 | trimSuffix "-" -}}
 {{- end }}
 
-{{/* Name of the operator's Deployment, ServiceAccount and roles. */}}
+{{- define "tandem.name" -}}
+{{ .Values.nameOverride | default "tandem" }}
+{{- end }}
+
+{{/* Name of the operator's Deployment and roles. */}}
 {{- define "tandem.operator" -}}
 {{ include "tandem.fullname" . }}-operator
 {{- end }}
 
 {{/* Labels that select the operator's pods. Serving pods share the first at most: their component differs. */}}
 {{- define "tandem.selector" -}}
-app.kubernetes.io/name: tandem
+app.kubernetes.io/name: {{ include "tandem.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 
 {{- define "tandem.labels" -}}
-{{ include "tandem.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- $own := include "tandem.selector" . | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
+{{ mergeOverwrite (deepCopy (.Values.commonLabels | default dict)) $own | toYaml }}
+{{- end }}
+
+{{/* Labels (YAML) with further ones (a map) over them: (list LABELS MAP). */}}
+{{- define "tandem.withLabels" -}}
+{{ mergeOverwrite (index . 0 | fromYaml) (deepCopy (index . 1 | default dict)) | toYaml }}
+{{- end }}
+
+{{/* The account of a component's pods: (list ROOT COMPONENT'S-VALUES NAME). */}}
+{{- define "tandem.account" -}}
+{{- $given := (index . 1).serviceAccount -}}
+{{- if not (or $given.create $given.name) }}{{ fail "serviceAccount.create is false: write serviceAccount.name, an account that is there" }}{{ end -}}
+{{ $given.name | default (index . 2) }}
+{{- end }}
+
+{{- define "tandem.operator.account" -}}
+{{ include "tandem.account" (list . .Values (include "tandem.operator" .)) }}
+{{- end }}
+
+{{- define "tandem.metrics.account" -}}
+{{ include "tandem.account" (list . .Values.metricsServer (include "tandem.metrics" .)) }}
+{{- end }}
+
+{{/* What a component's pods have (YAML): its own values, and the operator's where its own are null: (list ROOT
+COMPONENT'S-VALUES SELECTOR). A constraint without labelSelector spreads these pods. */}}
+{{- define "tandem.pod" -}}
+{{- $root := index . 0 -}}
+{{- $pod := dict -}}
+{{- range $key := list "priorityClassName" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "podAnnotations" "podLabels" "podSecurityContext" "securityContext" "extraEnv" "extraEnvFrom" "extraVolumes" "extraVolumeMounts" -}}
+{{- $own := index (index $ 1) $key -}}
+{{- $_ := set $pod $key (kindIs "invalid" $own | ternary (index $root.Values $key) $own) -}}
+{{- end -}}
+{{- $spread := $pod.topologySpreadConstraints -}}
+{{- if kindIs "invalid" $spread }}{{ $spread = list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway") }}{{ end -}}
+{{- $constraints := list -}}
+{{- range $spread }}{{ $constraints = append $constraints (merge (deepCopy .) (dict "labelSelector" (dict "matchLabels" (index $ 2 | fromYaml)))) }}{{ end -}}
+{{- $_ := set $pod "topologySpreadConstraints" $constraints -}}
+{{- $_ := set $pod "podSecurityContext" (mergeOverwrite (include "tandem.podSecurity" $root | fromYaml) ($pod.podSecurityContext | default dict)) -}}
+{{- $_ := set $pod "securityContext" (mergeOverwrite (include "tandem.containerSecurity" $root | fromYaml) ($pod.securityContext | default dict)) -}}
+{{- $labels := mergeOverwrite (deepCopy ($root.Values.commonLabels | default dict)) ($pod.podLabels | default dict) (index $ 2 | fromYaml) -}}
+{{- $_ := set $pod "podLabels" $labels -}}
+{{ toYaml $pod }}
+{{- end }}
+
+{{/* The part of a PodSpec that the components share: (list ROOT POD). */}}
+{{- define "tandem.podSpec" -}}
+{{- $root := index . 0 -}}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with index . 1 }}
+securityContext: {{- toYaml .podSecurityContext | nindent 2 }}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .topologySpreadConstraints }}
+topologySpreadConstraints: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Name of the metrics server's objects, and of its Service, for which its certificate is made. */}}
@@ -32,7 +108,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "tandem.metrics.selector" -}}
-app.kubernetes.io/name: tandem
+app.kubernetes.io/name: {{ include "tandem.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: metrics
 {{- end }}
@@ -44,6 +120,12 @@ app.kubernetes.io/component: metrics
 {{/* Whether there is a metrics server. It needs rights in the whole cluster: to have tokens reviewed. */}}
 {{- define "tandem.metrics.enabled" -}}
 {{- if and .Values.metricsServer.enabled (not .Values.namespaces) }}true{{ end -}}
+{{- end }}
+
+{{/* Whether the operator reads the pods' metrics itself, for the figures in status: where there is no metrics server, as
+it has no right in the whole cluster. */}}
+{{- define "tandem.figures.own" -}}
+{{- if and .Values.metricsServer.enabled .Values.namespaces }}true{{ end -}}
 {{- end }}
 
 {{/* Secret with its certificate: its own, or the administrator's. */}}
@@ -113,6 +195,13 @@ fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{/* securityContext of their containers. They write no file, not even a temporary one, outside of volumes. */}}
+{{- define "tandem.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
 {{/* Name of the Lease: written into settings and Role alike. */}}
 {{- define "tandem.lease" -}}
 {{ .Values.lease.name | default (include "tandem.operator" .) }}
@@ -154,7 +243,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- define "tandem.settings" -}}
 {{- include "tandem.profiles.check" . -}}
 {{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
-{{- range $key := list "namespaces" "servingImage" "fetcherImage" "metricsPeers" -}}
+{{- range $key := list "namespaces" "servingImage" "fetcherImage" "clientPeers" "metricsPeers" -}}
 {{- with index $.Values $key }}{{ $_ := set $settings $key . }}{{ end -}}
 {{- end -}}
 {{- with include "tandem.profiles" . | fromYamlArray }}{{ $_ := set $settings "profiles" . }}{{ end -}}
@@ -174,9 +263,8 @@ seccompProfile: {type: RuntimeDefault}
 {{- range $key := list "durationSeconds" "renewSeconds" -}}
 {{- with index $.Values.lease $key }}{{ $_ := set $settings.lease $key . }}{{ end -}}
 {{- end -}}
-{{- if include "tandem.metrics.enabled" . }}
-{{- $server := dict "service" (include "tandem.metrics" .) "secret" (include "tandem.metrics.secret" .) -}}
-{{- if .Values.metricsServer.certificate.secretName }}{{ $_ := set $server "manageCertificate" false }}{{ end -}}
+{{- if .Values.metricsServer.enabled -}}
+{{- $server := dict -}}
 {{- with .Values.metricsServer -}}
 {{- $interval := .intervalSeconds | default 15 -}}
 {{- $window := .windowSeconds | default 60 -}}
@@ -186,13 +274,20 @@ seccompProfile: {type: RuntimeDefault}
 {{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
 {{- end -}}
 {{- with include "tandem.metrics.prometheus" . | fromYaml }}{{ $_ := set $server "prometheus" . }}{{ end -}}
-{{- $_ := set $settings "metricsServer" $server -}}
+{{- if include "tandem.figures.own" . -}}
+{{- $_ := set $settings "reports" (dict "fromPods" true) -}}
+{{- else -}}
+{{- $_ := set $server "service" (include "tandem.metrics" .) -}}
+{{- $_ := set $server "secret" (include "tandem.metrics.secret" .) -}}
+{{- if .Values.metricsServer.certificate.secretName }}{{ $_ := set $server "manageCertificate" false }}{{ end -}}
 {{- $url := printf "https://%s.%s.svc" (include "tandem.metrics" .) .Release.Namespace -}}
 {{- $_ := set $settings "reports" (dict "url" $url "caFile" "/etc/tandem-metrics/ca.crt" "tokenFile" "/etc/tandem-metrics/token") -}}
 {{- end -}}
+{{- with $server }}{{ $_ := set $settings "metricsServer" . }}{{ end -}}
+{{- end -}}
 {{- $keda := dict -}}
 {{- if include "tandem.metrics.enabled" . }}{{ $_ := set $keda "authentication" (include "tandem.metrics" .) }}{{ end -}}
-{{- range $key := list "unsafeSsl" "prometheusUrl" -}}
+{{- range $key := list "unsafeSsl" "prometheusUrl" "allowedTriggers" -}}
 {{- with index $.Values.keda $key }}{{ $_ := set $keda $key . }}{{ end -}}
 {{- end -}}
 {{- with include "tandem.keda.prometheus" . | fromYaml }}{{ $_ := set $keda "prometheus" . }}{{ end -}}
@@ -254,4 +349,42 @@ seccompProfile: {type: RuntimeDefault}
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]
+{{- end }}
+
+{{/* What the notes warn of: what services will wait for, as far as values and cluster show. Without a cluster (`helm
+template`) there are no nodes, and nothing is known. In namespaced mode nodes may not be listed. */}}
+{{- define "tandem.missing" -}}
+{{- $images := list -}}
+{{- if eq .Values.image.repository "tandem/operator" }}{{ $images = append $images "image.repository" }}{{ end -}}
+{{- range $key := list "servingImage" "fetcherImage" }}{{ if not (index $.Values $key) }}{{ $images = append $images $key }}{{ end }}{{ end -}}
+{{- with $images }}
+{{ join ", " . }}: not set, so that images of the name tandem/... are asked for, which no public registry has. Pods wait
+(ImagePullBackOff) on nodes that do not hold them.
+{{- end }}
+{{- if not .Values.namespaces }}
+{{- $nodes := (lookup "v1" "Node" "" "").items }}
+{{- with $nodes }}
+{{- $gpus := 0 }}
+{{- $products := 0 }}
+{{- range . }}
+{{- if hasKey (.status.allocatable | default dict) "nvidia.com/gpu" }}{{ $gpus = add1 $gpus }}{{ end }}
+{{- if hasKey (.metadata.labels | default dict) "nvidia.com/gpu.product" }}{{ $products = add1 $products }}{{ end }}
+{{- end }}
+{{- if not $gpus }}
+No node offers nvidia.com/gpu: services wait for one, but those of profile reference. Install NVIDIA's GPU operator, or
+its device plugin.
+{{- else if not $products }}
+No node has the label nvidia.com/gpu.product: placement.gpu.product finds none. Install NVIDIA's GPU Feature Discovery.
+{{- end }}
+{{- if not (lookup "storage.k8s.io/v1" "StorageClass" "" "").items }}
+There is no StorageClass: services that download models or build engines need a claim of their own
+(storage.cache.claimName).
+{{- end }}
+{{- range $group, $need := dict "leaderworkerset.x-k8s.io/v1" "LeaderWorkerSet: services over several nodes wait for it" "keda.sh/v1alpha1" "KEDA: services of autoscaling.source KEDA wait for it" }}
+{{- if not ($.Capabilities.APIVersions.Has $group) }}
+There is no {{ $need }}.
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}

@@ -12,7 +12,7 @@ from tandem.accept import ignored, known_bad, llmapi, lossy, own_engine, pod_tem
 from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept import rollout as rollout_rules
-from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.accept.rule import Refusal, Rule, SettingsRule, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
@@ -29,8 +29,8 @@ RULES: tuple[Rule, ...] = (
     *engine_rules.RULES,
     *placement_rules.RULES,
     *pod_template.RULES,
-    *autoscaling_rules.RULES,
 )
+SETTINGS_RULES: tuple[SettingsRule, ...] = (*autoscaling_rules.SETTINGS_RULES,)
 WARNINGS: tuple[Warn, ...] = (
     *profile_rules.WARNINGS,
     *engine_rules.WARNINGS,
@@ -66,7 +66,8 @@ def refusals(spec: ServiceSpec, settings: Settings, *, broken: bool = False) -> 
                 raise
         else:
             found += [refusal] if refusal else []
-    return found
+    of_settings = () if broken else SETTINGS_RULES
+    return found + [refusal for settings_rule in of_settings if (refusal := settings_rule(spec, settings))]
 
 
 def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
@@ -76,6 +77,9 @@ def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
         return _unknown(spec, settings)
     for rule in RULES:
         if refusal := rule(spec, profile):
+            return refusal
+    for settings_rule in SETTINGS_RULES:
+        if refusal := settings_rule(spec, settings):
             return refusal
     return Accepted(profile, tuple(text for warn in WARNINGS if (text := warn(spec, profile))))
 

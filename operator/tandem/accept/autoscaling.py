@@ -1,14 +1,14 @@
 """Autoscaling that the operator must not make: each source knows what of it."""
 
-from tandem.accept.rule import Refusal, Rule
-from tandem.api.profile import Profile
+from tandem.accept.rule import Refusal, SettingsRule
 from tandem.api.types import ServiceSpec
 from tandem.autoscaling import source_of
+from tandem.settings import Settings
 
 
-def _source(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    broken = source_of(spec.autoscaling).refusal(spec.autoscaling) if spec.autoscaling else None
+def _source(spec: ServiceSpec, settings: Settings) -> Refusal | None:
+    broken = source_of(spec.autoscaling).refusal(spec.autoscaling, settings) if spec.autoscaling else None
     return Refusal(*broken) if broken else None
 
 
-RULES: tuple[Rule, ...] = (_source,)
+SETTINGS_RULES: tuple[SettingsRule, ...] = (_source,)

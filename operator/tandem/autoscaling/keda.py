@@ -3,16 +3,15 @@
 KEDA 2.18 is the first that takes a `tolerance` in `behavior`; one that does not know it refuses the object.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from tandem.api import KIND
 from tandem.api.conditions import SpecReason
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
+from tandem.autoscaling import triggers
 from tandem.autoscaling.source import REPLICAS_NEEDED, ScalingSource, behavior, scale_target
 from tandem.settings import KedaSettings, Settings
 
-CLUSTER_WIDE = "ClusterTriggerAuthentication"
 NAMED = {"name": "tandem", "metricType": "AverageValue"}
 """Name of Tandem's trigger, and what its value is held against: 1 for each replica."""
 
@@ -38,8 +37,8 @@ class KedaSource(ScalingSource):
         https://keda.sh/docs/latest/reference/scaledobject-spec/
         """
         keda = scaling.keda
-        triggers = [*_triggers(service, settings), *(keda.triggers if keda else ())]
-        if not triggers:
+        wanted = [*_triggers(service, settings), *(keda.triggers if keda else ())]
+        if not wanted:
             return None
         own: dict[str, Any] = {
             "pollingInterval": keda and keda.polling_interval,
@@ -52,21 +51,12 @@ class KedaSource(ScalingSource):
             "maxReplicaCount": scaling.max_replicas,
             **{field: value for field, value in own.items() if value is not None},
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior(scaling)}},
-            "triggers": triggers,
+            "triggers": wanted,
         }
 
-    def refusal(self, scaling: Autoscaling) -> tuple[SpecReason, str] | None:
-        """A trigger says where KEDA asks, and a ClusterTriggerAuthentication holds what KEDA shows there: Secrets of
-        KEDA's namespace. Who may write services would read them by a trigger that asks a server of his own."""
-        for index, trigger in enumerate(scaling.keda.triggers if scaling.keda else ()):
-            reference = trigger.get("authenticationRef")
-            if isinstance(reference, Mapping) and reference.get("kind") == CLUSTER_WIDE:
-                return (
-                    SpecReason.CLUSTER_TRIGGER_AUTHENTICATION_REFUSED,
-                    f"autoscaling.keda.triggers[{index}].authenticationRef is a {CLUSTER_WIDE}, whose credentials are"
-                    " not this namespace's: write kind: TriggerAuthentication, with one of this namespace",
-                )
-        return None
+    def refusal(self, scaling: Autoscaling, settings: Settings) -> tuple[SpecReason, str] | None:
+        """See `tandem.autoscaling.triggers`."""
+        return triggers.refusal(scaling.keda.triggers if scaling.keda else (), settings.keda.allowed_triggers)
 
     def goes_idle(self, scaling: Autoscaling) -> bool:
         """By `keda.idleReplicaCount`, which can only be 0."""
@@ -112,4 +102,4 @@ def _prometheus(service: SpeculativeInferenceService, keda: KedaSettings) -> dic
 
 def _authenticated(name: str) -> dict[str, Any]:
     """By a ClusterTriggerAuthentication, if any: what it holds is KEDA's to read, and no namespace's."""
-    return {"authenticationRef": {"name": name, "kind": CLUSTER_WIDE}} if name else {}
+    return {"authenticationRef": {"name": name, "kind": triggers.CLUSTER_WIDE}} if name else {}

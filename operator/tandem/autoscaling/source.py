@@ -56,7 +56,7 @@ class ScalingSource(ABC):
     ) -> dict[str, Any] | None:
         """The object's `spec`; None where there are no metrics that it could read."""
 
-    def refusal(self, scaling: Autoscaling) -> tuple[SpecReason, str] | None:
+    def refusal(self, scaling: Autoscaling, settings: Settings) -> tuple[SpecReason, str] | None:
         """Why the operator does not make what is asked for: the reason, and what to write instead."""
         return None
 

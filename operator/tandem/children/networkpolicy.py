@@ -10,16 +10,20 @@ from tandem.children.metadata import metadata
 
 
 def network_policy(
-    service: SpeculativeInferenceService, nodes: int, metrics_peers: Sequence[dict[str, Any]]
+    service: SpeculativeInferenceService,
+    nodes: int,
+    metrics_peers: Sequence[dict[str, Any]],
+    client_peers: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any] | None:
     """Ingress of the server pods; None where nothing is to be kept out.
 
-    The peers of `serving.access.from` reach HTTP, gRPC, metrics and the OpenAI endpoint; without any, everybody does.
-    Where they are named, `metrics_peers` (the administrator's choice) reach the metrics, too: figures, no prompts.
+    The peers of `serving.access.from` reach HTTP, gRPC, metrics and the OpenAI endpoint; without any, `client_peers`
+    do (the administrator's choice), and without those everybody. Where clients are named, `metrics_peers` (likewise)
+    reach the metrics, too: figures, no prompts.
     Between the pods of groups (`nodes` > 1) all ports are open, for MPI and NCCL choose theirs as they run; ssh is
     open to no other pod. A selector cannot separate the groups of a service.
     """
-    peers = list(service.spec.serving.access.sources)
+    peers = list(service.spec.serving.access.sources or client_peers)
     if not peers and nodes == 1:
         return None
     served = [*ports.SERVER.values(), *([ports.OPENAI] if service.spec.serving.open_ai.enabled else [])]

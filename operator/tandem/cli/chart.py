@@ -3,11 +3,13 @@ version."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from tandem import __version__
 from tandem.autoscaling import SOURCES
@@ -16,6 +18,10 @@ from tandem.settings import Settings, shipped_profiles
 Schema = dict[str, Any]
 OWN_VALUES = "values.schema.yaml"
 """The chart's own part of the schema."""
+KUBERNETES = re.compile(r'"\$kubernetes": "(\w+)"')
+"""In the chart's own part: a type of the Kubernetes client, such as `V1Toleration`, whose schema stands there."""
+SHAPE = {"type", "items", "properties", "required", "additionalProperties", "$ref"}
+"""What is kept of Kubernetes' schemas: their texts are not the chart's."""
 VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 
 
@@ -33,9 +39,44 @@ def generated(chart: Path) -> dict[Path, str]:
 def values_schema(own: Schema) -> Schema:
     """JSON Schema of the chart's values: that of the settings, with `own`, a JSON Merge Patch, over it."""
     document = Settings.model_json_schema(by_alias=True)
-    schema = _inline(document, document.pop("$defs"))
-    closed: Schema = _closed(_merge_patch({"$schema": "", "title": "", **schema}, own))
+    schema = _merge_patch({"$schema": "", "title": "", **_inline(document, document.pop("$defs"))}, own)
+    definitions = _kubernetes(sorted(set(KUBERNETES.findall(json.dumps(schema)))))
+    closed: Schema = _closed({**_referred(schema), "definitions": definitions})
     return closed
+
+
+def _kubernetes(names: Iterable[str]) -> Schema:
+    """Schemas of Kubernetes' types `names`, and of those that they are made of, as its client has them."""
+    from kubernetes.client import models  # here: it takes long to load
+
+    wanted: list[tuple[type[BaseModel], Literal["validation"]]] = [(getattr(models, n), "validation") for n in names]
+    found: Schema = models_json_schema(wanted, ref_template="#/definitions/{model}")[1].get("$defs", {})
+    return {name: _shape(schema) for name, schema in found.items()}
+
+
+def _shape(node: Schema) -> Schema:
+    """The types of `node` alone. None of its fields is null: Helm leaves out those."""
+    if "anyOf" in node:
+        (node,) = (each for each in node["anyOf"] if each != {"type": "null"})
+    kept = {key: value for key, value in node.items() if key in SHAPE}
+    for key in ("items", "additionalProperties"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = _shape(kept[key])
+    if "properties" in kept:
+        kept["properties"] = {name: _shape(child) for name, child in kept["properties"].items()}
+    return kept
+
+
+def _referred(node: Any) -> Any:
+    """`node`, in which what names a type of Kubernetes refers to its definition."""
+    if isinstance(node, list):
+        return [_referred(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$kubernetes" in node:
+        described = {"description": node["description"]} if "description" in node else {}
+        return {"$ref": f"#/definitions/{node['$kubernetes']}", **described}
+    return {key: _referred(value) for key, value in node.items()}
 
 
 def _inline(node: Any, definitions: Mapping[str, Schema]) -> Any:

@@ -42,6 +42,8 @@ SECRET = Kind("v1", "Secret", "secrets")
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
 TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews")
 SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
+ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
+CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
 

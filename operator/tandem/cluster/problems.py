@@ -1,14 +1,17 @@
 """What keeps a pod from running, in the words of scheduler, kubelet and controllers, as its manifest has them."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from tandem import names
 from tandem.api.conditions import ServingReason
 from tandem.api.wire import Object
-from tandem.cluster.manifests import condition, is_true
+from tandem.cluster.manifests import condition, is_true, label
 from tandem.rollout.observed import Problem
+from tandem.rollout.redaction import redacted
 from tandem.rollout.termination import engine_failure
 
+SERVED = "it had served, so that its log may hold prompts: see kubectl logs --previous"
 MOST_LAST_WORDS = 600
 """Characters of a container's termination message: a condition has 1024, and names the container."""
 
@@ -40,7 +43,7 @@ def _problems(pod: Object) -> Iterator[Problem]:
     # Ours before what others add, such as a mesh's proxy.
     main = sorted(status.get("containerStatuses", []), key=lambda each: each["name"] not in names.CONTAINERS)
     for container in [*status.get("initContainerStatuses", []), *main]:
-        if message := _of_container(container):
+        if message := _of_container(pod, container):
             yield Problem(ServingReason.CONTAINER_FAILS, f"{where}, container {container['name']}: {message}")
     if our_container(pod).get("ready") and not is_true(pod, "Ready"):
         yield Problem(ServingReason.POD_NOT_READY, f"{where} answers, and gets no requests: {_unready(pod)}")
@@ -65,21 +68,35 @@ def _unready(pod: Object) -> str:
     )
 
 
-def _of_container(container: Object) -> str:
+def _of_container(pod: Object, container: Object) -> str:
     state, last = container.get("state", {}), container.get("lastState", {})
     waiting, terminated = state.get("waiting", {}), state.get("terminated") or {}
     if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-        ended = _last_words(last.get("terminated", {}))
+        ended = _last_words(pod, last.get("terminated", {}))
         return f"{waiting['reason']}: {ended or waiting.get('message', '')}"
     if terminated.get("exitCode"):
-        return f"exit code {terminated['exitCode']}: {_last_words(terminated)}"
+        return f"exit code {terminated['exitCode']}: {_last_words(pod, terminated)}"
     return ""
 
 
-def _last_words(terminated: Object) -> str:
+def _last_words(pod: Object, terminated: Object) -> str:
     """What ended a container, such as OOMKilled, and its termination message, whose end says why: most are a log."""
     reason, message = terminated.get("reason", "Error"), terminated.get("message", "").strip()
     if failure := engine_failure(message):
         return failure.description
+    if message and _had_clients(pod, terminated):
+        message = SERVED
+    message = redacted(message)
     tail = message if len(message) <= MOST_LAST_WORDS else f"… {message[-MOST_LAST_WORDS:]}"
     return ": ".join(word for word in (reason if reason != "Error" else "", tail) if word)
+
+
+def _had_clients(pod: Object, terminated: Object) -> bool:
+    """Whether a server was Ready before it ended, and its log may hold prompts. The pod's condition Ready then
+    changed last after the container had begun; one that was not Ready in this run has it from before."""
+    if label(pod, names.LABEL_COMPONENT) not in (names.SERVER, names.WORKER):
+        return False
+    changed, began = (condition(pod, "Ready") or {}).get("lastTransitionTime"), terminated.get("startedAt")
+    if not (changed and began):
+        return False
+    return datetime.fromisoformat(changed) > datetime.fromisoformat(began)

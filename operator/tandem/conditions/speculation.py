@@ -88,16 +88,16 @@ def _metrics(service: SpeculativeInferenceService, reading: Reading) -> Finding:
         message = f"{reading.problem}; figures and replicas stay as they are"
         return Finding(kind, "False", ServingReason.METRICS_SERVER_UNREACHABLE, message)
     if not reading.answered:
-        message = "the metrics server has not answered since the operator started"
+        message = "no report was read since the operator started"
         return _as_before(service, kind, ServingReason.WAITING_FOR_METRICS_SERVER, message)
     if report is None:
-        message = "the metrics server has no report of this service yet"
+        message = "there is no report of this service yet"
         return Finding(kind, "Unknown", ServingReason.NO_REPORT, message)
     if report.blind:
         first = f": {report.problems[0]}" if report.problems else ""
         message = f"{counted(report.unknown, 'Ready pod')}, none with metrics that can be read{first}"
         return Finding(kind, "False", ServingReason.NO_POD_REPORTS_METRICS, message)
-    return Finding(kind, "True", ServingReason.METRICS_REPORTED, "the metrics server reads the pods")
+    return Finding(kind, "True", ServingReason.METRICS_REPORTED, "the pods report metrics")
 
 
 def _active(service: SpeculativeInferenceService, decision: Decision, reading: Reading) -> Finding:

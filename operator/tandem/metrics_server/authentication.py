@@ -5,6 +5,8 @@ connection's certificate was signed by the request-header authority and carries 
 shows a bearer token, which the API server reviews. No client is anonymous.
 https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer
 
+About strangers' tokens the API server is asked so often and no more (`rate_limit`).
+
 A token must be for this server (`AUDIENCE`): whoever gets hold of such a one can do nothing else with it. One for the
 API server, as pods have it by default, is refused, so that no client sends it here.
 https://kubernetes.io/docs/concepts/storage/projected-volumes/#serviceaccounttoken
@@ -13,16 +15,21 @@ https://keda.sh/docs/latest/authentication-providers/bound-service-account-token
 
 import hashlib
 import json
+import time
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tandem.api.wire import Object
 from tandem.cluster.kinds import TOKEN_REVIEW, Kind
 from tandem.metrics_server.cache import TokenCache
+from tandem.metrics_server.rate_limit import RateLimit
 
 CACHE_SECONDS, CACHE_SIZE = 10.0, 1024
+KNOWN_SECONDS = 3600.0
+"""So long a token that was taken is none of a stranger: its client shows it again and again."""
 ANONYMOUS, AUTHENTICATED = "system:anonymous", "system:authenticated"
 AUDIENCE = "metrics.serving.tandem.dev"
 """Audience of tokens that are for Tandem's metrics servers alone."""
@@ -117,18 +124,27 @@ class RequestHeader:
         return tuple(sorted(found.items()))
 
 
+class TooManyStrangers(Exception):
+    """More unknown tokens than the API server is asked about."""
+
+
 class Authenticator:
     """Identifies the client. `request_header` is replaced when the cluster's configuration changes."""
 
-    def __init__(self, api: Reviewer) -> None:
+    def __init__(self, api: Reviewer, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
-        self._tokens: TokenCache[User | None] = TokenCache(CACHE_SECONDS, CACHE_SIZE)
+        self._clock = clock
+        self._tokens: TokenCache[User | None] = TokenCache(CACHE_SECONDS, CACHE_SIZE, clock)
+        self._known: OrderedDict[bytes, float] = OrderedDict()
+        """Tokens that were taken, and when."""
+        self._strangers = RateLimit(clock)
         self.request_header = RequestHeader()
 
-    async def user(self, peer: Peer, headers: Headers) -> User | None:
-        """The client's user; None when the cluster does not know it.
+    async def user(self, peer: Peer, headers: Headers, address: str) -> User | None:
+        """The client's user; None when the cluster does not know it. `address`: where it asks from.
 
         Raises:
+            TooManyStrangers: the token is not known, and too many of that address, or of all, were asked about.
             Transient, Refused: the API server cannot be asked.
         """
         if user := self.request_header.user(peer, headers):
@@ -136,16 +152,34 @@ class Authenticator:
         scheme, _, token = next(iter(headers.getall("Authorization", ())), "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip() or not token.isascii():
             return None
-        return await self._by_token(token.strip())
+        return await self._by_token(token.strip(), address)
 
-    async def _by_token(self, token: str) -> User | None:
+    async def _by_token(self, token: str, address: str) -> User | None:
         async def ask() -> User | None:
             status = await self._api.review(TOKEN_REVIEW, {"token": token, "audiences": [AUDIENCE]})
             # An authenticator that knows nothing of audiences leaves them out: it did not judge this.
             return _user(status) if AUDIENCE in (status.get("audiences") or ()) else None
 
         # Not the token itself: nothing that gives rights stays in memory.
-        return await self._tokens.get(hashlib.sha256(token.encode()).digest(), ask)
+        key = hashlib.sha256(token.encode()).digest()
+        if key not in self._tokens and not self._is_known(key) and not self._strangers.allows(address):
+            raise TooManyStrangers
+        user = await self._tokens.get(key, ask)
+        self._remember(key, user)
+        return user
+
+    def _is_known(self, key: bytes) -> bool:
+        taken = self._known.get(key)
+        return taken is not None and self._clock() < taken + KNOWN_SECONDS
+
+    def _remember(self, key: bytes, user: User | None) -> None:
+        if user is None:
+            self._known.pop(key, None)
+            return
+        self._known[key] = self._clock()
+        self._known.move_to_end(key)
+        while len(self._known) > CACHE_SIZE:
+            self._known.popitem(last=False)
 
 
 def _in_group(user: User) -> User:

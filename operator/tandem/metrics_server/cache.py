@@ -20,6 +20,11 @@ class TokenCache(Generic[Value]):
         """Keys that are held."""
         return len(self._entries)
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether an answer for `key` is held, or being got."""
+        held = self._entries.get(key)
+        return held is not None and self._clock() < held[0]
+
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[Value]]) -> Value:
         """The answer for `key`, from `ask` where none is held.
 

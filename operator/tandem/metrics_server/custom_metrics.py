@@ -87,6 +87,7 @@ REASONS = {
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
+    429: "TooManyRequests",
     503: "ServiceUnavailable",
 }
 

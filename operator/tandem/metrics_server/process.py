@@ -1,4 +1,4 @@
-"""`tandem metrics run`: inventory, rounds, server and probes, wired together.
+"""`tandem metrics run`: rounds, server and probes, wired together.
 
 Any number of these run side by side. Each is complete by itself, so that figures outlive the operator and any of
 them.
@@ -7,43 +7,24 @@ them.
 import asyncio
 import logging
 
-from prometheus_client import REGISTRY
-
 from tandem import counters
 from tandem.cluster.client import Api
 from tandem.cluster.identity import identity
 from tandem.errors import Refused, Transient
 from tandem.http.listener import Listener
 from tandem.http.probes import serve
-from tandem.metrics.telemetry.prometheus import PrometheusSource
-from tandem.metrics.telemetry.scrape import ScrapeLimits, Scraper
 from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
-from tandem.metrics_server.board import Board
 from tandem.metrics_server.certificates import CertificateError
-from tandem.metrics_server.inventory import Inventory
-from tandem.metrics_server.judgements import JudgementSeries
-from tandem.metrics_server.loop import Loop
-from tandem.metrics_server.series import ReportSeries
+from tandem.metrics_server.rounds import Rounds
 from tandem.metrics_server.server import application
 from tandem.metrics_server.trust import Trust, TrustKeeper
-from tandem.settings import MetricsServerSettings, Settings
+from tandem.settings import Settings
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS, RETRY_SECONDS = 30.0, 2.0
-SPREAD = 2 / 3
-"""Share of a round over which pods are read: the rest is for those that take their time."""
 STUCK_ROUNDS = 10
-READINGS = 2
-"""Rounds until there are figures: a new pod does not take the place of one that has them before."""
-
-
-def source(settings: MetricsServerSettings) -> Scraper | PrometheusSource:
-    """What reads the pods' metrics: a Prometheus where one is named, else this process."""
-    if settings.prometheus_url:
-        return PrometheusSource(settings.prometheus_url, settings.prometheus)
-    return Scraper(ScrapeLimits(spread_seconds=settings.interval_seconds * SPREAD))
 
 
 class MetricsServer:
@@ -51,32 +32,24 @@ class MetricsServer:
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self._settings = settings.metrics_server
-        self._inventory = Inventory(api, settings.scopes)
-        self._board = Board(keep_seconds=2 * self._settings.window_seconds)
+        self._rounds = Rounds(api, settings)
         self._authenticator = Authenticator(api)
-        self._application = application(self._board, self._authenticator, Authorizer(api))
+        self._application = application(self._rounds.board, self._authenticator, Authorizer(api))
         self._keeper = TrustKeeper(api, self._settings, identity()[0])
         self._trust: Trust | None = None
         self._problem = "the certificate is being looked for"
 
     async def run(self, http: tuple[str, int], https: tuple[str, int]) -> None:
         """Run until cancelled: probes and own metrics at `http`, everything else at `https`."""
-        REGISTRY.register(ReportSeries(self._board))
-        REGISTRY.register(JudgementSeries(self._board.list))
         probes = await serve(self, *http)
         listener = Listener(self._application, *https)
         try:
-            async with source(self._settings) as read, asyncio.TaskGroup() as group:
-                group.create_task(self._inventory.run())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._rounds.run())
                 group.create_task(self._keep_trust(listener))
-                group.create_task(self._rounds(Loop(self._inventory, read, self._board, self._settings)))
         finally:
             await listener.close()
             await probes.close()
-
-    async def _rounds(self, loop: Loop) -> None:
-        await self._inventory.listed()
-        await loop.run()
 
     async def _keep_trust(self, listener: Listener) -> None:
         while True:
@@ -103,18 +76,11 @@ class MetricsServer:
 
     def not_ready(self) -> str:
         """Why there are no figures now; empty when there are."""
-        if self._trust is None:
-            return self._problem
-        if self._inventory.problem:
-            return self._inventory.problem
-        if not self._board.fresh:
-            return "the last round is too long ago"
-        # One reading of counters has no rates: clients would read that no pod reports metrics.
-        return "" if self._board.rounds >= READINGS else "pods were read once: figures need two readings"
+        return self._problem if self._trust is None else self._rounds.not_ready()
 
     def broken(self) -> str:
         """Why a restart would help; empty when it would not."""
-        age = self._board.age
+        age = self._rounds.board.age
         limit = 60 + STUCK_ROUNDS * self._settings.interval_seconds
         return f"the last round was {age:.0f} s ago" if age is not None and age > limit else ""
 

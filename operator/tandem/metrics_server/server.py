@@ -12,7 +12,7 @@ from aiohttp import web
 from tandem import counters
 from tandem.errors import Refused, Transient
 from tandem.metrics.report import Reports, ServiceReport
-from tandem.metrics_server.authentication import AUDIENCE, Authenticator, User
+from tandem.metrics_server.authentication import AUDIENCE, Authenticator, TooManyStrangers, User
 from tandem.metrics_server.authorization import Authorizer, MetricRequest, PathRequest
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.custom_metrics import (
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 REVIEW_SECONDS = 10.0
+RETRY_AFTER = "2"
+"""Seconds, for a token that is not asked about now: an address has another try by then."""
 METRIC_PATH = f"/apis/{METRICS_API}/namespaces/{{namespace}}/{{resource}}/{{name}}/{{metric}}"
 
 
@@ -53,8 +55,9 @@ async def _as_status(request: web.Request, handler: Handler) -> web.StreamRespon
     try:
         response = await handler(request)
     except web.HTTPException as error:
-        response = web.json_response(failure(error.status, error.text or error.reason), status=error.status)
-        if isinstance(error, web.HTTPUnauthorized):
+        body, kept = failure(error.status, error.text or error.reason), error.headers.get("Retry-After")
+        response = web.json_response(body, status=error.status, headers={"Retry-After": kept} if kept else None)
+        if isinstance(error, (web.HTTPUnauthorized, web.HTTPTooManyRequests)):
             response.force_close()  # strangers keep no connection
     counters.SERVED.labels(str(response.status)).inc()
     return response
@@ -109,7 +112,12 @@ class _Answers:
 
 async def _user(authenticator: Authenticator, request: web.Request) -> User:
     peer = request.transport.get_extra_info("peercert") if request.transport else None
-    user = await authenticator.user(peer or {}, request.headers)
+    try:
+        user = await authenticator.user(peer or {}, request.headers, request.remote or "")
+    except TooManyStrangers as error:
+        raise web.HTTPTooManyRequests(
+            text="too many unknown tokens: try again", headers={"Retry-After": RETRY_AFTER}
+        ) from error
     if user is None:
         text = (
             f"show a bearer token for the audience {AUDIENCE} (kubectl create token ACCOUNT --audience={AUDIENCE}),"

@@ -14,12 +14,14 @@ import random
 import time
 
 from tandem import counters
+from tandem.cluster.claim import Claim
 from tandem.cluster.client import Api
 from tandem.cluster.identity import identity
 from tandem.cluster.kinds import SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
 from tandem.http.probes import serve
+from tandem.metrics_server.rounds import Rounds
 from tandem.process.events import EventSource
 from tandem.process.health import Health
 from tandem.process.reconcile import Key, Next, Reconciler
@@ -48,7 +50,9 @@ class Operator:
         self._api = api
         self._queue: WorkQueue[Key] = WorkQueue()
         self._leadership = Leadership(api, settings.lease, *identity())
-        self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)))
+        self._claim = Claim(api, settings.scopes, f"{identity()[0]}/{settings.lease.name}")
+        rounds = Rounds(api, settings) if settings.reports.from_pods else None
+        self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)), rounds=rounds)
         self._reconciler = Reconciler(api, settings, self._leadership, self._reports)
         self._source = EventSource(self._queue.add)
         self._children = ChildWatches(api, settings.scopes, self._queue.add)
@@ -64,6 +68,7 @@ class Operator:
             self._resync,
             self._settings.resync_seconds,
             time.monotonic(),
+            self._claim,
         )
         probes = await serve(health, host, port)
         counters.QUEUE_DEPTH.set_function(lambda: len(self._queue))
@@ -72,8 +77,10 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_sample_lag())
                 group.create_task(self._leadership.run())
+                group.create_task(self._claim.run(self._settings.resync_seconds))
                 group.create_task(self._children.run())
                 group.create_task(self._reports.run())
+                group.create_task(self._reports.run_rounds())
                 await self._children.first_lists()
                 gc.freeze()
                 group.create_task(self._watch())
@@ -85,6 +92,7 @@ class Operator:
             await probes.close()
 
     async def _handle(self, key: Key) -> None:
+        await self._claim.ours.wait()
         await self._leadership.acquired.wait()
         started = time.monotonic()
         try:

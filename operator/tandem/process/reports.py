@@ -1,4 +1,8 @@
-"""Reading the reports of the metrics server (`tandem metrics run`): all services in one request, kept in memory."""
+"""Reading the reports of the metrics server (`tandem metrics run`): all services in one request, kept in memory.
+
+An operator that is not allowed what a metrics server needs reads the pods itself (`reports.fromPods`), by the same
+rounds.
+"""
 
 import asyncio
 import logging
@@ -14,6 +18,7 @@ from pydantic import JsonValue, ValidationError
 from tandem.api.wire import Wire
 from tandem.conditions.writes import Reading, ShownReport, update
 from tandem.metrics.report import ServiceReport
+from tandem.metrics_server.rounds import Rounds
 from tandem.settings import ReportsSettings
 
 log = logging.getLogger(__name__)
@@ -22,6 +27,10 @@ TIMEOUT = aiohttp.ClientTimeout(total=10)
 MOST_BYTES = 64 << 20
 SILENT_SECONDS = 60.0
 """A server that is silent for so long is a problem; before that it may be a restart."""
+
+
+RESTART_SECONDS = 30.0
+"""Until rounds that ended by a defect begin anew: services are reconciled meanwhile."""
 
 
 class ReportsError(Exception):
@@ -36,8 +45,10 @@ class ReportReader:
         settings: ReportsSettings,
         on_change: Callable[[str, str], None],
         clock: Callable[[], float] = time.monotonic,
+        rounds: Rounds | None = None,
     ) -> None:
         self._settings = settings
+        self._rounds = rounds
         self._on_change = on_change
         self._clock = clock
         self._shown: dict[tuple[str, str], ShownReport] = {}
@@ -50,7 +61,7 @@ class ReportReader:
     def reading(self, namespace: str, name: str, uid: str) -> Reading | None:
         """What was read of a service; None where no metrics server is set up. Without a report for one that was
         deleted and made again, until the server reports the new one."""
-        if not self._settings.url:
+        if not (self._settings.url or self._rounds):
             return None
         self._asking.add((namespace, name))
         shown = self._shown.get((namespace, name))
@@ -64,9 +75,18 @@ class ReportReader:
 
     async def run(self) -> None:
         """Read at the settings' interval, for ever; nothing where no server is set up."""
-        while self._settings.url:
+        while self._settings.url or self._rounds:
             await self.read()
             await asyncio.sleep(self._settings.poll_seconds * random.uniform(0.9, 1.1))
+
+    async def run_rounds(self) -> None:
+        """Read the pods here, for ever; nothing where a metrics server does."""
+        while self._rounds:
+            try:
+                await self._rounds.run()
+            except Exception:  # no figures are better than no operator
+                log.exception("reading the pods' metrics again in %.0f s", RESTART_SECONDS)
+            await asyncio.sleep(RESTART_SECONDS)
 
     async def read(self) -> None:
         """Read once. What goes wrong is a problem once it lasts."""
@@ -76,7 +96,7 @@ class ReportReader:
             silent = self._clock() - self._answered_at
             log.info("no reports for %.0f s: %s", silent, error)
             if silent >= SILENT_SECONDS:
-                self._set_problem(f"no reports from {self._settings.url}: {error}")
+                self._set_problem(f"no reports from {self._settings.url or 'the pods'}: {error}")
             return
         self._answered_at, self._answered = self._clock(), True
         self._set_problem("")
@@ -103,6 +123,10 @@ class ReportReader:
 
     async def _ask(self) -> tuple[list[ServiceReport], int]:
         """The reports that can be read, and how many cannot. Raises ReportsError."""
+        if self._rounds:
+            if problem := self._rounds.not_ready():
+                raise ReportsError(problem)
+            return self._rounds.board.list(), 0
         url = f"{self._settings.url.rstrip('/')}/v1/services"
         try:
             headers, connector = self._authorization(), aiohttp.TCPConnector(ssl=self._trust())

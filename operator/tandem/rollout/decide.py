@@ -108,7 +108,7 @@ def _desired(
     makes_claim = makes_cache(service.spec, profile) and not observed.claim
     desired = Desired(
         service_account=build.service_account(service),
-        network_policy=build.network_policy(service, nodes, settings.metrics_peers),
+        network_policy=build.network_policy(service, nodes, settings.metrics_peers, settings.client_peers),
         revision=build.revision_configmap(service, revision) if revision else None,
         endpoint=build.endpoint(service),
         cache_claim=build.cache_claim(service) if makes_claim else None,

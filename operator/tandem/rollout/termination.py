@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from tandem.api.conditions import ServingReason
+from tandem.rollout.redaction import redacted
 
 MOST_MESSAGE = 600
 """Characters of the engine's own error: a condition and an Event have 1024, and name the place, too."""
@@ -27,7 +28,7 @@ class EngineFailure(BaseModel):
     @property
     def description(self) -> str:
         """For people: which engine, and its error on one line."""
-        error = _line(self.message)
+        error = redacted(_line(self.message))
         short = error if len(error) <= MOST_MESSAGE else f"{error[:MOST_MESSAGE]} …"
         return (
             f"engine {_line(self.model)} {'hung' if self.reason is ServingReason.ENGINE_HUNG else 'failed'}: {short}"

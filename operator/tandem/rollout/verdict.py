@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem.api.conditions import ConditionStatus
 from tandem.render.latest import CACHE
+from tandem.rollout.redaction import redacted
 
 
 class Check(BaseModel):
@@ -58,7 +59,8 @@ def parse_verdict(text: str) -> Verdict:
         message = _Message.model_validate(json.loads(text))
     except (ValueError, RecursionError) as error:
         return Verdict(text, error=str(error))
-    return Verdict(text, tuple(message.checks), _folder(message), _commit(message))
+    checks = tuple(check.model_copy(update={"message": redacted(check.message)}) for check in message.checks)
+    return Verdict(text, checks, _folder(message), _commit(message))
 
 
 def _folder(message: _Message) -> str:

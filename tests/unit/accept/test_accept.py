@@ -7,7 +7,7 @@ import pytest
 from support.services import QUICKSTART, parse
 from tandem.accept import Accepted, Refusal, accept
 from tandem.errors import SettingsError
-from tandem.settings import Settings, load_settings
+from tandem.settings import KedaSettings, Settings, load_settings
 
 ROWS = [
     (
@@ -77,6 +77,53 @@ def test_credentials_of_a_trigger(triggers: list[dict[str, object]], refused: st
     if isinstance(found, Refusal):
         assert found.reason == "ClusterTriggerAuthenticationRefused"
         assert f"autoscaling.keda.{refused}" in found.message
+
+
+AWS = {"queueURL": "https://sqs.eu-west-1.amazonaws.com/1/q", "awsRegion": "eu-west-1"}
+TRIGGERS: list[tuple[str, dict[str, object], list[str], str]] = [
+    # why, trigger, the administrator's list, the reason of the refusal
+    ("reads a Prometheus", {"type": "prometheus", "metadata": {"serverAddress": "http://p"}}, [], ""),
+    ("credentials of its own", {"type": "aws-sqs-queue", "metadata": AWS}, [], ""),
+    ("the pod's identity", {"type": "aws-sqs-queue", "metadata": {**AWS, "identityOwner": "pod"}}, [], ""),
+    (
+        "KEDA's own identity",
+        {"type": "aws-sqs-queue", "metadata": {**AWS, "identityOwner": "operator"}},
+        [],
+        "TriggerIdentityRefused",
+    ),
+    (
+        "by a scaler that signs for AWS",
+        {"type": "prometheus", "metadata": {"identityOwner": "operator"}},
+        [],
+        "TriggerIdentityRefused",
+    ),
+    (
+        "in another spelling, should a KEDA take it",
+        {"type": "prometheus", "metadata": {"IdentityOwner": "Operator"}},
+        ["prometheus", "cron"],
+        "TriggerIdentityRefused",
+    ),
+    ("what its server does is not known", {"type": "external"}, [], "TriggerTypeRefused"),
+    ("nor of one that pushes", {"type": "external-push"}, [], "TriggerTypeRefused"),
+    ("of a KEDA to come", {"type": "kubernetes-secrets"}, [], "TriggerTypeRefused"),
+    ("no type at all", {"metadata": {}}, [], "TriggerTypeRefused"),
+    ("a type of another form", {"type": ["cron"]}, [], "TriggerTypeRefused"),
+    ("the administrator allows more", {"type": "external"}, ["external", "cron"], ""),
+    ("and less", {"type": "prometheus"}, ["external", "cron"], "TriggerTypeRefused"),
+]
+
+
+@pytest.mark.parametrize(("trigger", "allowed", "reason"), [t[1:] for t in TRIGGERS], ids=[t[0] for t in TRIGGERS])
+def test_which_triggers_are_passed_to_keda(trigger: dict[str, object], allowed: list[str], reason: str) -> None:
+    settings = load_settings().model_copy(update={"keda": KedaSettings(allowed_triggers=allowed)})
+    found = accept(parse(QUICKSTART, autoscaling=keda(OWN, trigger)).spec, settings)
+    if not reason:
+        assert not isinstance(found, Refusal)
+        return
+    assert isinstance(found, Refusal)
+    assert found.reason == reason
+    assert "autoscaling.keda.triggers[1]" in found.message
+    assert not allowed or reason == "TriggerIdentityRefused" or "write one of: cron, external;" in found.message
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -142,6 +142,11 @@ TOGETHER: list[tuple[str, Values, str]] = [
         {"profiles": [{"name": "mine", "modes": ["BLS"], "decodingTypes": {}, "engineBackend": "python"}]},
         "mine has engineBackend python, so it needs engineSource",
     ),
+    (
+        "pods of no account",
+        {"serviceAccount": {"create": False}},
+        "serviceAccount.create is false: write serviceAccount.name",
+    ),
     ("an image of no profile", {"profileImages": {"refrence": "m"}}, "refrence is none of the profiles that ship"),
     ("a lease that no renewal may miss", {"lease": {"renewSeconds": 6}}, "6 is above a third of durationSeconds 15"),
 ]
@@ -177,6 +182,7 @@ def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
 KEYS = {"username": "username", "password": "password", "cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
 TENANT = {"X-Scope-OrgID": "team-a"}
 LIMITS = {"cpu": "2"}
+DIGEST = f"sha256:{'a' * 64}"
 READER: Values = {"secretName": "reader", "parameters": KEYS}
 ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
     ("nothing set: the operator's own defaults, all of them", {}, {}),
@@ -185,6 +191,13 @@ ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
         {"metricsPeers": [{"podSelector": {}}]},
         {"metrics_peers": [{"podSelector": {}}]},
     ),
+    (
+        "images by digest",
+        {"servingImage": f"r.example:5000/s@{DIGEST}", "fetcherImage": f"r.example/f:1@{DIGEST}"},
+        {"serving_image": f"r.example:5000/s@{DIGEST}", "fetcher_image": f"r.example/f:1@{DIGEST}"},
+    ),
+    ("who reaches services", {"clientPeers": [{"podSelector": {}}]}, {"client_peers": [{"podSelector": {}}]}),
+    ("triggers", {"keda": {"allowedTriggers": ["cron"]}}, {"keda": KedaSettings(allowed_triggers=["cron"])}),
     ("fetcher image", {"fetcherImage": "r.example/f:1"}, {"fetcher_image": "r.example/f:1"}),
     ("serving image", {"servingImage": "r.example/s:1"}, {"serving_image": "r.example/s:1"}),
     ("namespaces", {"namespaces": ["a", "b"]}, {"namespaces": ["a", "b"]}),
@@ -299,11 +312,11 @@ def test_values_reach_the_operators_settings(
 def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> None:
     mine = {"name": "mine", "image": "m", "modes": ["BLS"], "decodingTypes": {"BLS": ["None"]}, "engineSource": "/e"}
     extras = {"engineEnv": {"A": "1"}, "resources": {"limits": {"cpu": "1"}}, "maxTensorParallelSize": 8}
-    values = {"profiles": [{"name": "reference", "image": "r.example/ref:1"}, {**mine, **extras}]}
+    values = {"profiles": [{"name": "reference", "image": f"r.example/ref@{DIGEST}"}, {**mine, **extras}]}
     profiles = {p.name: p for p in changed(helm, values, tmp_path)["profiles"]}
     shipped = load_settings().profile("reference")
     assert shipped is not None
-    assert profiles["reference"] == shipped.model_copy(update={"image": "r.example/ref:1"})
+    assert profiles["reference"] == shipped.model_copy(update={"image": f"r.example/ref@{DIGEST}"})
     assert profiles["mine"] == Profile.model_validate({**mine, **extras})
 
 
@@ -363,6 +376,17 @@ def test_only_what_is_set_is_written(helm: Helm) -> None:
     always = {"lease": {"name": "tandem-operator"}, "metricsServer": names, "reports": reports, "keda": keda}
     assert yaml.safe_load(settings_text(helm, {})) == always
     assert yaml.safe_load(settings_text(helm, {"workers": 1})) == {**always, "workers": 1}
+
+
+def test_in_namespaces_the_operator_reads_the_pods_by_the_metrics_servers_values(helm: Helm, tmp_path: Path) -> None:
+    server = {"windowSeconds": 90, **asks(bearerTokenFile="token")}
+    values = {"namespaces": ["a"], "metricsServer": server}
+    read = changed(helm, values, tmp_path)["metrics_server"]
+    token = Credentials(bearer_token_file="/etc/tandem-prometheus/token")
+    assert read == MetricsServerSettings(window_seconds=90, prometheus_url="https://p", prometheus=token)
+    assert yaml.safe_load(settings_text(helm, values))["reports"] == {"fromPods": True}
+    off = {"namespaces": ["a"], "metricsServer": {"enabled": False}}
+    assert not {"reports", "metricsServer"} & yaml.safe_load(settings_text(helm, off)).keys()
 
 
 @pytest.mark.parametrize("values", [{}, {"lease": {"name": "other"}}], ids=["default", "named"])

@@ -54,6 +54,58 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
   spec: {readinessGates: [{conditionType: target-health}]}
   status: {phase: Running, containerStatuses: [{name: triton, ready: true}]}
   problem: "PodNotReady: pod p answers, and gets no requests: its readiness gate target-health is not True"
+- reason: a server that never served says why in its log
+  labels: {serving.tandem.dev/component: server}
+  status:
+    conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:00:00Z"}]
+    containerStatuses:
+      - name: triton
+        state: {terminated: {exitCode: 1, startedAt: "2026-01-01T00:00:00Z", message: "no CUDA, HF_TOKEN=hidden"}}
+  problem: "ContainerFails: pod p, container triton: exit code 1: no CUDA, HF_TOKEN=[hidden]"
+- reason: the log of one that served may hold prompts
+  labels: {serving.tandem.dev/component: server}
+  status:
+    conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:05:00Z"}]
+    containerStatuses:
+      - name: triton
+        state: {waiting: {reason: CrashLoopBackOff, message: back-off}}
+        lastState: {terminated: {exitCode: 139, startedAt: "2026-01-01T00:00:00Z", message: a prompt}}
+  problem: "ContainerFails: pod p, container triton: CrashLoopBackOff: it had served, so that its log may hold
+    prompts: see kubectl logs --previous"
+- reason: that a container was killed is no log
+  labels: {serving.tandem.dev/component: worker}
+  status:
+    conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:05:00Z"}]
+    containerStatuses:
+      - name: triton
+        state: {terminated: {exitCode: 137, reason: OOMKilled, startedAt: "2026-01-01T00:00:00Z", message: a prompt}}
+  problem: "ContainerFails: pod p, container triton: exit code 137: OOMKilled: it had served, so that its log may hold
+    prompts: see kubectl logs --previous"
+- reason: its next start fails before any client
+  labels: {serving.tandem.dev/component: server}
+  status:
+    conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:05:00Z"}]
+    containerStatuses:
+      - name: triton
+        state: {terminated: {exitCode: 1, startedAt: "2026-01-01T00:05:01Z", message: no CUDA}}
+  problem: "ContainerFails: pod p, container triton: exit code 1: no CUDA"
+- reason: what runs with it sees its requests, too
+  labels: {serving.tandem.dev/component: server}
+  status:
+    conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:05:00Z"}]
+    containerStatuses:
+      - name: istio-proxy
+        state: {terminated: {exitCode: 1, startedAt: "2026-01-01T00:00:00Z", message: a prompt}}
+  problem: "ContainerFails: pod p, container istio-proxy: exit code 1: it had served, so that its log may hold
+    prompts: see kubectl logs --previous"
+- reason: a Job's pod, Ready as it runs, has no clients
+  labels: {serving.tandem.dev/component: preflight}
+  status:
+    conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:05:00Z"}]
+    containerStatuses:
+      - name: task
+        state: {terminated: {exitCode: 1, startedAt: "2026-01-01T00:00:00Z", message: no space left}}
+  problem: "ContainerFails: pod p, container task: exit code 1: no space left"
 - reason: it serves
   status:
     conditions: [{type: Ready, status: "True"}]
@@ -63,7 +115,8 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["reason"] for row in ROWS])
 def test_a_pod(row: dict[str, Any]) -> None:
-    found = pod_problem({"metadata": {"name": "p"}, "spec": row.get("spec", {}), "status": row["status"]})
+    metadata = {"name": "p", "labels": row.get("labels", {})}
+    found = pod_problem({"metadata": metadata, "spec": row.get("spec", {}), "status": row["status"]})
     assert (f"{found.reason}: {found.message}" if found else None) == row.get("problem"), row["reason"]
 
 

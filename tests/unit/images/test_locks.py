@@ -81,6 +81,18 @@ def test_every_pin_has_hashes(lock: str) -> None:
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
+EVERY_LOCK = sorted({*LOCKS, "tests/requirements.txt", "tests/fetcher/moto-requirements.txt"})
+PIN = re.compile(r"[a-z0-9][a-z0-9.-]*(\[[a-z0-9,-]+\])?==[0-9][^\s;]*( ; .+?)?( \\)?")
+
+
+@pytest.mark.parametrize("lock", EVERY_LOCK)
+def test_nothing_is_installed_but_releases_of_the_index(lock: str) -> None:
+    """No address, no repository, no other index, no range of versions. Of Go's modules, Go itself sees to it."""
+    lines = [line for line in (REPOSITORY / lock).read_text().splitlines() if line and not line.startswith(" ")]
+    assert lines
+    assert [line for line in lines if not PIN.fullmatch(line)] == []
+
+
 def test_wheels_are_fetched_for_the_images_python_whichever_python_asks() -> None:
     command = wheels.pip_command([Path("a.txt"), Path("b.txt")], Path("out"), "x86_64")
     for option in ("--python-version=3.11", "--abi=cp311", "--require-hashes", "--only-binary=:all:", "--no-deps"):

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from tandem.metrics_server.authentication import AUDIENCE, Authenticator, RequestHeader, User
+from tandem.metrics_server.authentication import (
+    AUDIENCE,
+    CACHE_SECONDS,
+    Authenticator,
+    RequestHeader,
+    TooManyStrangers,
+    User,
+)
+from tandem.metrics_server.rate_limit import ADDRESS_BURST, TOTAL_BURST, TOTAL_RATE
 
+from . import conftest
 from .conftest import KEDA, FakeReviews
 
 CONFIGMAP = {
@@ -30,6 +39,7 @@ FOR_ALICE = [
     ("X-Remote-Extra-Acme.Com%2fproject", "p"),
 ]
 ALICE = User("alice", "", ("team-a", "system:authenticated"), (("acme.com/project", ("p",)),))
+HERE, ELSEWHERE = "10.0.0.1", "10.0.0.2"
 BY_TOKEN = User("alice", "u1", ("team-a",), (("scopes", ("x",)),))
 
 
@@ -75,7 +85,7 @@ async def test_who_asks(
 ) -> None:
     authenticator = Authenticator(reviews)
     authenticator.request_header = RequestHeader.parse(CONFIGMAP)
-    assert await authenticator.user(peer, CIMultiDict(headers)) == who
+    assert await authenticator.user(peer, CIMultiDict(headers), HERE) == who
 
 
 MALFORMED: list[tuple[str, Any]] = [
@@ -104,7 +114,7 @@ def test_no_allowed_names_means_any_name() -> None:
 async def test_a_token_is_reviewed_once_within_seconds_and_kept_nowhere(reviews: FakeReviews) -> None:
     authenticator = Authenticator(reviews)
     for _ in range(3):
-        await authenticator.user({}, CIMultiDict(bearer("team-a-token")))
+        await authenticator.user({}, CIMultiDict(bearer("team-a-token")), HERE)
     assert len(reviews.asked) == 1
     assert "team-a-token" not in repr(vars(authenticator._tokens))
 
@@ -131,4 +141,90 @@ STATUSES: list[tuple[str, dict[str, Any], User | None]] = [
 
 @pytest.mark.parametrize(("status", "user"), [s[1:] for s in STATUSES], ids=[s[0] for s in STATUSES])
 async def test_what_a_review_of_a_token_means(status: dict[str, Any], user: User | None) -> None:
-    assert await Authenticator(OneStatus(status)).user({}, CIMultiDict(bearer("token"))) == user
+    assert await Authenticator(OneStatus(status)).user({}, CIMultiDict(bearer("token")), HERE) == user
+
+
+class Strangers:
+    """An authenticator at a time of the test's choice, and how many tokens the API server was asked about."""
+
+    def __init__(self, reviews: FakeReviews) -> None:
+        self.now = 0.0
+        self.reviews = reviews
+        self.authenticator = Authenticator(reviews, lambda: self.now)
+
+    async def show(self, token: str, address: str) -> User | str | None:
+        """The user; `refused` where nobody was asked."""
+        try:
+            return await self.authenticator.user({}, CIMultiDict(bearer(token)), address)
+        except TooManyStrangers:
+            return "refused"
+
+    async def flood(self, number: int, address: str) -> int:
+        """How many reviews so many different tokens cost."""
+        before = len(self.reviews.asked)
+        for each in range(number):
+            await self.show(f"stranger-{self.now}-{address}-{each}", address)
+        return len(self.reviews.asked) - before
+
+
+async def test_strangers_cost_the_api_server_a_bounded_number_of_reviews(reviews: FakeReviews) -> None:
+    strangers = Strangers(reviews)
+    assert await strangers.flood(1000, HERE) == ADDRESS_BURST
+    assert await strangers.show("one more", HERE) == "refused"
+    asked = sum([await strangers.flood(20, f"10.0.1.{each}") for each in range(200)])
+    assert ADDRESS_BURST + asked == TOTAL_BURST, "of all addresses together"
+    strangers.now += 10
+    assert sum([await strangers.flood(20, f"10.0.2.{each}") for each in range(200)]) == TOTAL_BURST
+    strangers.now += 1
+    assert sum([await strangers.flood(20, f"10.0.3.{each}") for each in range(200)]) == TOTAL_RATE
+
+
+async def test_a_flood_does_not_hurt_known_tokens(reviews: FakeReviews) -> None:
+    """Nor a new one of another address: the flood has its own address's share alone."""
+    strangers = Strangers(reviews)
+    assert await strangers.show("team-a-token", HERE) == BY_TOKEN
+    await strangers.flood(5000, HERE)
+    strangers.now += CACHE_SECONDS
+    await strangers.flood(5000, HERE)
+    assert await strangers.show("team-a-token", HERE) == BY_TOKEN, "it is asked about again"
+    assert isinstance(await strangers.show("hpa-token", ELSEWHERE), User)
+
+
+async def test_the_same_unknown_token_is_asked_about_once_in_a_while(reviews: FakeReviews) -> None:
+    strangers = Strangers(reviews)
+    for _ in range(100):
+        assert await strangers.show("old-token", HERE) is None
+    assert len(reviews.asked) == 1
+
+
+async def test_a_token_that_was_revoked_is_a_strangers_again(reviews: FakeReviews, monkeypatch: Any) -> None:
+    strangers = Strangers(reviews)
+    assert await strangers.show("team-a-token", HERE) == BY_TOKEN
+    monkeypatch.setattr(conftest, "TOKENS", {})
+    strangers.now += CACHE_SECONDS
+    assert await strangers.show("team-a-token", HERE) is None
+    await strangers.flood(100, HERE)
+    strangers.now += CACHE_SECONDS / 10
+    assert await strangers.show("team-a-token", HERE) is None, "the answer is kept for seconds"
+    await strangers.flood(100, HERE)
+    strangers.now += CACHE_SECONDS
+    await strangers.flood(100, HERE)
+    assert await strangers.show("team-a-token", HERE) == "refused"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::1", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("fe80::1%eth0", "fe80::1", True),
+        ("", "", True),
+    ],
+    ids=["two pods", "two of a network's 2^64", "two networks", "IPv4 in IPv6", "a zone", "an odd transport"],
+)
+async def test_who_is_one_client(reviews: FakeReviews, one: str, other: str, same: bool) -> None:
+    strangers = Strangers(reviews)
+    await strangers.flood(100, one)
+    assert await strangers.flood(100, other) == (0 if same else ADDRESS_BURST)

@@ -13,7 +13,8 @@ from tandem.metrics.telemetry.windows import Store
 from tandem.metrics_server import process
 from tandem.metrics_server.authentication import RequestHeader
 from tandem.metrics_server.certificates import Certificate, renewed, utc_now
-from tandem.metrics_server.process import MetricsServer, source
+from tandem.metrics_server.process import MetricsServer
+from tandem.metrics_server.rounds import source
 from tandem.metrics_server.trust import Trust
 from tandem.settings import MetricsServerSettings, Settings
 from unit.metrics.telemetry.hostile_pods import fixed, serve
@@ -40,11 +41,11 @@ def test_it_is_ready_when_pods_were_read_twice() -> None:
     """Before, it would tell autoscalers and the operator of every service that no pod tells figures."""
     server = MetricsServer(None, Settings())  # type: ignore[arg-type]  # nothing is asked of the API server
     server._trust = Trust(certificate(), RequestHeader(), "")
-    for reflector in server._inventory._all:
+    for reflector in server._rounds._inventory._all:
         reflector.listed.set()
     said = [server.not_ready()]
     for _ in range(2):
-        server._board.post([])
+        server._rounds.board.post([])
         said.append(server.not_ready())
     assert said == ["the last round is too long ago", "pods were read once: figures need two readings", ""]
 

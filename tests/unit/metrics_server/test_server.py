@@ -130,6 +130,15 @@ ANSWERS: list[tuple[str, str, dict[str, str], int, str]] = [
 ]
 
 
+async def test_too_many_strangers_are_asked_to_wait(server: Server) -> None:
+    strangers = [{"Authorization": f"Bearer stranger-{each}"} for each in range(12)]
+    codes = [(await server.get(metric(), each))[0] for each in strangers]
+    assert codes == [401] * 10 + [429] * 2
+    code, body = await server.get(metric(), strangers[-1])
+    assert (code, body["reason"], body["code"]) == (429, "TooManyRequests", 429)
+    assert (await server.get(metric(), HPA_TOKEN))[0] == 429, "not known yet, and of the same address"
+
+
 @pytest.mark.parametrize(("path", "headers", "status", "part"), [a[1:] for a in ANSWERS], ids=[a[0] for a in ANSWERS])
 async def test_answers(server: Server, path: str, headers: dict[str, str], status: int, part: str) -> None:
     code, body = await server.get(path, headers)

@@ -31,7 +31,8 @@ def health(**state: Any) -> Health:
     api: Any = SimpleNamespace(answered_at=at["answered"])
     leadership: Any = SimpleNamespace(acquired=acquired)
     source: Any = SimpleNamespace(watching=ago.get("watching", True))
-    return Health(api, leadership, source, resync, RESYNC, now - ago.get("started", 3600.0))
+    claim: Any = SimpleNamespace(problem=ago.get("claimed", ""))
+    return Health(api, leadership, source, resync, RESYNC, now - ago.get("started", 3600.0), claim)
 
 
 SILENT = API_SILENT_SECONDS + 5.0
@@ -46,6 +47,7 @@ STATES: list[tuple[str, dict[str, Any], str, str]] = [
     ("it never answered since the start", {"answered": None, "started": SILENT}, "has not answered for", ""),
     ("it has not answered yet, after a second", {"answered": None, "started": 1.0, "moved": 1.0}, "", ""),
     ("lists fail: nothing that a restart mends", {"problem": "pods: 500", "moved": STUCK}, "pods: 500", ""),
+    ("another operator serves here: a restart changes nothing", {"claimed": "is of another"}, "is of another", ""),
     ("no comparison yet", {"compared": None}, "starting", ""),
     ("a watch is being started", {"watching": False}, "the watches are being started", ""),
     ("comparisons stand still, though the API server answers", {"moved": STUCK}, "", "no comparison of the watches"),

@@ -1,5 +1,6 @@
 """Reading the metrics server: what counts as an answer, what is asked for, and when silence is told."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from aiohttp import web
 from support.reports import report
 from tandem.conditions.writes import Reading
 from tandem.metrics_server.certificates import renewed, utc_now
+from tandem.metrics_server.rounds import READINGS, Rounds
 from tandem.process import reports
 from tandem.process.reconcile import Key, Next, Reconciler
 from tandem.process.reports import SILENT_SECONDS, ReportReader
@@ -250,6 +252,47 @@ async def test_a_service_without_a_report_is_told_of_silence_too(reader: Reader)
     assert await reader.read(SILENT_SECONDS + 30, says({"items": []})) == [LLAMA], "and when it is over"
     await reader.read(2 * SILENT_SECONDS + 30, gone)
     assert await reader.read(2 * SILENT_SECONDS + 45, says({"items": []})) == [], "nobody has asked since: it is gone"
+
+
+async def test_without_a_metrics_server_the_reports_are_those_of_the_operators_own_rounds() -> None:
+    rounds, clock, changed = Rounds(None, Settings()), Clock(), list[tuple[str, str]]()  # type: ignore[arg-type]
+    reader = ReportReader(ReportsSettings(from_pods=True), lambda *key: changed.append(key), clock, rounds=rounds)
+    await reader.read()
+    assert reader.reading(*LLAMA, UID) == Reading(answered=False), "pods are being listed"
+    clock.now = SILENT_SECONDS
+    await reader.read()
+    reading = reader.reading(*LLAMA, UID)
+    assert reading
+    assert reading.problem == "no reports from the pods: services and pods are being listed"
+    for reflector in rounds._inventory._all:
+        reflector.listed.set()
+    changed.clear()
+    for _ in range(READINGS):
+        rounds.board.post([report()])
+        await reader.read()
+    assert set(changed) == {LLAMA}
+    reading = reader.reading(*LLAMA, UID)
+    assert reading
+    assert (reading.report, reading.problem) == (report(), "")
+
+
+async def test_rounds_that_end_by_a_defect_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "RESTART_SECONDS", 0.0)
+    rounds, begun, enough = Rounds(None, Settings()), list[int](), asyncio.Event()  # type: ignore[arg-type]
+
+    async def run() -> None:
+        begun.append(1)
+        if len(begun) == 3:
+            enough.set()
+            await asyncio.Event().wait()
+        raise AssertionError("a defect")
+
+    monkeypatch.setattr(rounds, "run", run)
+    reader = ReportReader(ReportsSettings(from_pods=True), lambda *_: None, rounds=rounds)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(reader.run_rounds())
+        await enough.wait()
+    running.cancel()
 
 
 class EmptyApi:

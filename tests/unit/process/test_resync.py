@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -213,7 +213,11 @@ async def test_an_operator_that_lacks_a_right_is_ready_and_names_it() -> None:
     class Api:
         answered_at = 1e12
 
-    health = Health(Api(), Acquired(), compared.source, compared.resync, 60, 0.0)  # type: ignore[arg-type]
+    class Ours:
+        problem = ""
+
+    api, leadership, claim = cast(Any, (Api(), Acquired(), Ours()))
+    health = Health(api, leadership, compared.source, compared.resync, 60, 0.0, claim)  # type: ignore[arg-type]
     assert health.not_ready() == ""
     assert health.ready().startswith("ok: leader, but tandem may not list poddisruptionbudgets.policy")
 

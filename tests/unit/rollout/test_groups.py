@@ -87,6 +87,20 @@ def test_who_may_connect(
     assert policy["spec"]["policyTypes"] == ["Ingress"], "ports that are not named are closed"
 
 
+@pytest.mark.parametrize(
+    ("own", "default", "reach"),
+    [
+        ([], [], None),
+        ([], [{"podSelector": {}}], [{"podSelector": {}}]),
+        ([{"ipBlock": {"cidr": "10.0.0.0/8"}}], [{"podSelector": {}}], [{"ipBlock": {"cidr": "10.0.0.0/8"}}]),
+    ],
+    ids=["nothing is kept out", "the administrator's default", "a service names its own"],
+)
+def test_who_reaches_a_service_by_default(own: list[Any], default: list[Any], reach: list[Any] | None) -> None:
+    policy = build.network_policy(parse(GROUPS, serving={"access": {"from": own}}), 1, [], default)
+    assert (policy["spec"]["ingress"][0]["from"] if policy else None) == reach
+
+
 def test_the_pods_mount_the_key_pair_of_their_own_service_alone() -> None:
     """Nobody's Secret by chance, nor that of an earlier service of the same name: no right allows to look."""
     mounted = []

@@ -273,7 +273,7 @@ class ServingReason(Reason):
         "See the HorizontalPodAutoscaler or ScaledObject.",
     )
     # The metrics server
-    METRICS_REPORTED = (on("True", _METRICS), "Reported", "The metrics server reads the pods.")
+    METRICS_REPORTED = (on("True", _METRICS), "Reported", "The pods' metrics are read.")
     METRICS_SERVER_UNREACHABLE = (
         on("False", _METRICS),
         "MetricsServerUnreachable",
@@ -289,9 +289,9 @@ class ServingReason(Reason):
     WAITING_FOR_METRICS_SERVER = (
         on("Unknown", _METRICS),
         "WaitingForMetricsServer",
-        "The metrics server has not answered since the operator started.",
+        "No report was read since the operator started.",
     )
-    NO_REPORT = (on("Unknown", _METRICS), "NoReport", "The metrics server has no report of this service yet.")
+    NO_REPORT = (on("Unknown", _METRICS), "NoReport", "There is no report of this service yet.")
     # Whether it speculates
     DRAFT_TOKENS_SEEN = (on("True", _ACTIVE), "DraftTokensSeen", "Tokens are drafted; the message has the figures.")
     NO_TRAFFIC = (

@@ -262,6 +262,18 @@ class SpecReason(Reason):
         "A KEDA trigger uses credentials that are not of this namespace.",
         "Write a `TriggerAuthentication` of this namespace.",
     )
+    TRIGGER_TYPE_REFUSED = (
+        _REFUSED,
+        "TriggerTypeRefused",
+        "A KEDA trigger is of a type that services may not have.",
+        "Write one that is allowed, or add it to the Helm value `keda.allowedTriggers`.",
+    )
+    TRIGGER_IDENTITY_REFUSED = (
+        _REFUSED,
+        "TriggerIdentityRefused",
+        "A KEDA trigger would act with KEDA's own cloud identity.",
+        "Remove `identityOwner`, and write a `TriggerAuthentication` of this namespace.",
+    )
     KUBERNETES_TOO_OLD = (
         _REFUSED,
         "KubernetesTooOld",

@@ -36,7 +36,8 @@ class Access(Model):
     """Who may connect."""
 
     sources: Annotated[list[Passthrough], Field(max_length=32, alias="from")] = Field(default_factory=list)
-    """NetworkPolicy peers that may reach the serving ports. Empty: no NetworkPolicy, everybody may."""
+    """NetworkPolicy peers that may reach the serving ports. Empty: those of the operator's settings (`clientPeers`);
+    without any there either, no NetworkPolicy: everybody may."""
 
 
 ServedModelName = Annotated[
