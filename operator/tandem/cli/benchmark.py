@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tandem.cli.generate import MaxTokens, Name, Namespace, Prompts, Temperature, Url, Wait
+from tandem.cli.generate import MaxTokens, Name, Prompts, Temperature, Url, Wait
+from tandem.cli.options import Namespace
 
 HELP = (
     "Measure what speculation is worth on a service, with your own prompts.\n\n"

@@ -19,15 +19,30 @@ from tandem.api import ports
 from tandem.cli import benchmark as bench_command
 from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
-from tandem.errors import TandemError
+from tandem.cli.options import (
+    EXIT_NOT_READY,
+    AsGroup,
+    AsUser,
+    Context,
+    Everywhere,
+    Kubeconfig,
+    Namespace,
+    ResourceFiles,
+    ServiceName,
+    SettingsFile,
+    connection,
+    on_cluster,
+    user_errors,
+)
+from tandem.cli.output import Format, Output, write_object
+from tandem.client import kubectl
 
 if TYPE_CHECKING:
     from tandem.settings import Settings
 
 app = typer.Typer(
-    help="Speculative decoding on NVIDIA Triton and TensorRT-LLM, operated on Kubernetes.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True)
@@ -37,35 +52,50 @@ app.add_typer(metrics_app, name="metrics")
 cache_app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 
-SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", help="Settings file (YAML); defaults when not given.")
-]
+STATUS_CODES = "Exit codes: 0 Ready; 1 it cannot be read; 2 wrong options; 3 not Ready, or any of several is not."
+WITHOUT_OPTIONS = ("operator", "metrics")
+"""Programs of the cluster: with the pod's service account, or the current context of $KUBECONFIG."""
 
 
-@contextlib.contextmanager
-def user_errors() -> Any:
-    """Turn errors that Tandem raises on purpose into one line and exit code 1."""
-    try:
-        yield
-    except (TandemError, ExceptionGroup) as raised:
-        error = _alone(raised)
-        if not isinstance(error, TandemError):
-            raise
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(1) from error
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(tandem.__version__)
+        raise typer.Exit
 
 
-def _alone(raised: Exception) -> Exception:
-    """What a group of one is of: a task that ended the others."""
-    while isinstance(raised, ExceptionGroup) and len(raised.exceptions) == 1:
-        (raised,) = raised.exceptions
-    return raised
+@app.callback()
+def connect(
+    ctx: typer.Context,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    as_user: AsUser = None,
+    as_group: AsGroup = None,
+    namespace: Namespace = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Speculative decoding on NVIDIA Triton and TensorRT-LLM, operated on Kubernetes."""
+    options = connection(ctx.params)
+    if options and ctx.invoked_subcommand in WITHOUT_OPTIONS:
+        raise typer.BadParameter(f"{ctx.invoked_subcommand} takes none: it uses the current context of $KUBECONFIG")
+    ctx.with_resource(kubectl.connected(options))
 
 
 @app.command()
 def version() -> None:
     """Print the version."""
     typer.echo(tandem.__version__)
+
+
+@app.command()
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
+    """Print what completes this command's words in a shell, such as: source <(tandem completion bash)."""
+    from tandem.cli.plugin import script
+
+    script(shell)
 
 
 @app.command()
@@ -100,12 +130,6 @@ def conditions() -> None:
     from tandem.api.conditions.reference import conditions_reference
 
     typer.echo(conditions_reference(), nl=False)
-
-
-ResourceFiles = Annotated[
-    list[Path],
-    typer.Option("-f", "--filename", help="Resources (YAML); - for standard input. Repeat for more files."),
-]
 
 
 @app.command()
@@ -162,11 +186,11 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
         typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
-app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(user_errors()(bench_command.bench))
+app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(on_cluster(bench_command.bench))
 app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
-    user_errors()(conformance_command.conformance)
+    on_cluster(conformance_command.conformance)
 )
-app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
+app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(on_cluster(generate_command.generate))
 
 
 CacheNamespace = Annotated[
@@ -176,6 +200,7 @@ CacheNamespace = Annotated[
 
 
 @cache_app.command("prune")
+@on_cluster
 def cache_prune(
     namespace: CacheNamespace = None,
     claim: Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")] = names.CACHE_CLAIM,
@@ -188,44 +213,68 @@ def cache_prune(
     """Remove models and engines that no service of the namespace refers to."""
     from tandem.cli import cache
 
-    with user_errors():
-        found = asyncio.run(cache.prune(namespace, claim, image, young=young, dry_run=dry_run))
+    found = asyncio.run(cache.prune(namespace, claim, image, young=young, dry_run=dry_run))
     typer.echo(cache.report(found, dry_run=dry_run))
 
 
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
-
-
-@app.command("status")
+@app.command("status", epilog=STATUS_CODES)
+@on_cluster
 def show_status(
-    name: Annotated[str, typer.Argument(help="SpeculativeInferenceService in the current kubeconfig's cluster.")],
+    name: ServiceName = "",
     namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    output: Output = Format.TEXT,
 ) -> None:
-    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas."""
-    from tandem.cli import status, words
+    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas.
 
-    with user_errors():
-        found = asyncio.run(status.read(name, namespace))
-        status.show(words.console(), *found, words.now())
+    Without a name: the services of the namespace, or of all with -A, each with its state.
+    """
+    if name and everywhere:
+        raise typer.BadParameter("give a service's name, or -A for all services")
+    from tandem.cli import services, status, words
+
+    if not name:
+        found = asyncio.run(services.read(namespace, everywhere))
+        if output.is_object:
+            write_object({"services": [services.summary(each) for each in found]}, output)
+        else:
+            wide = output is Format.WIDE
+            words.console(wide=wide).print(services.table(found, everywhere=everywhere, wide=wide))
+    else:
+        seen = asyncio.run(status.read(name, namespace))
+        found = [seen.service]
+        if output.is_object:
+            write_object(status.as_object(seen), output)
+        else:
+            status.show(words.console(), seen, words.now(), wide=output is Format.WIDE)
+    if not all(services.state(each).ready for each in found):
+        raise typer.Exit(EXIT_NOT_READY)
 
 
 @app.command("top")
+@on_cluster
 def show_top(
     namespace: Namespace = None,
-    everywhere: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Services of all namespaces.")] = False,
+    everywhere: Everywhere = False,
     watch: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
     ] = None,
+    output: Output = Format.TEXT,
 ) -> None:
     """Show services with their load and what speculation is worth, the busiest first.
 
     RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
-    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns.
+    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns, -o wide all.
     """
     from tandem.cli import top, words
 
-    with user_errors():
-        asyncio.run(top.top(words.console(), namespace, everywhere=everywhere, watch=watch))
+    if not output.is_object:
+        console = words.console(wide=output is Format.WIDE)
+        asyncio.run(top.top(console, namespace, everywhere=everywhere, watch=watch))
+    elif watch:
+        raise typer.BadParameter("--watch shows text: leave out -o")
+    else:
+        asyncio.run(top.write(namespace, everywhere=everywhere, form=output))
 
 
 LogFormat = Annotated[Literal["json", "text"], typer.Option(help="How log lines look.")]

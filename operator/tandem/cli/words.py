@@ -32,10 +32,10 @@ def age(since: str, now: datetime) -> str:
     return f"{seconds:.0f} s"
 
 
-def console() -> Console:
-    """Standard output; where it is no terminal, wide enough for whole tables."""
+def console(*, wide: bool = False) -> Console:
+    """Standard output; where it is no terminal, or `wide` is asked for, wide enough for whole tables."""
     made = Console()
-    return made if made.is_terminal else Console(width=240)
+    return made if made.is_terminal and not wide else Console(width=240)
 
 
 def now() -> datetime:

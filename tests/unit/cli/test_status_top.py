@@ -12,7 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cli import app, status, top, words
+from tandem.cli import app, services, status, top, words
+from tandem.cli.status import Listed, Seen
 from tandem.client.kubectl import ClusterError, parsed
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -97,35 +98,38 @@ def service(**status_fields: Any) -> SpeculativeInferenceService:
     return SpeculativeInferenceService.model_validate(raw)
 
 
+def text(seen: SpeculativeInferenceService, pods: Listed, autoscalers: Listed, *, wide: bool = False) -> str:
+    return "\n".join(line.plain for line in status.lines(Seen(seen, pods, autoscalers), NOW, wide=wide))
+
+
 def raw_list(*items: SpeculativeInferenceService) -> dict[str, Any]:
     return {"items": [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in items]}
 
 
 def test_status_shows_all_that_is_known() -> None:
-    lines = [line.plain for line in status.lines(service(), yaml.safe_load(PODS), yaml.safe_load(HPA), NOW)]
-    assert "\n".join(lines) + "\n" == SHOWN
+    assert text(service(), yaml.safe_load(PODS), yaml.safe_load(HPA)) + "\n" == SHOWN
 
 
 def test_status_of_a_new_service_says_who_has_to_act() -> None:
     new = service(observedGeneration=None, conditions=[], speculation=None, autoscaling=None, currentRevision=None)
-    text = "\n".join(line.plain for line in status.lines(new, [], [], NOW))
-    assert "the operator has not acted on this spec yet: check that it runs" in text
-    assert "revision      none yet" in text
-    assert "speculation" not in text
+    shown = text(new, [], [])
+    assert "the operator has not acted on this spec yet: check that it runs" in shown
+    assert "revision      none yet" in shown
+    assert "speculation" not in shown
 
 
 def test_what_pods_say_cannot_steer_the_terminal() -> None:
     pod = yaml.safe_load(PODS)[1]
     pod["status"]["conditions"][0]["message"] = "\x1b[2J[red]gone"
-    text = "\n".join(line.plain for line in status.lines(service(), [pod], [], NOW))
-    assert "\x1b" not in text
-    assert "␛[2J[red]gone" in text
+    shown = text(service(), [pod], [])
+    assert "\x1b" not in shown
+    assert "␛[2J[red]gone" in shown
 
 
 def test_status_of_a_service_that_goes_says_so() -> None:
     metadata = {**service().metadata, "deletionTimestamp": "2026-01-01T12:00:00Z"}
     gone = service().model_copy(update={"metadata": metadata})
-    assert "it is being deleted" in [line.plain for line in status.lines(gone, [], [], NOW)]
+    assert "it is being deleted" in text(gone, [], []).splitlines()
 
 
 GOING = [
@@ -140,17 +144,83 @@ GOING = [
 def test_pods_that_serve_no_more_do_not_count(metadata: dict[str, str], state: dict[str, str], said: str) -> None:
     ready = yaml.safe_load(PODS)[0]
     going = {**ready, "metadata": {**ready["metadata"], **metadata}, "status": {**ready["status"], **state}}
-    text = "\n".join(line.plain for line in status.lines(service(), [going], [], NOW))
-    assert "pods          0 of 2 answer" in text
-    assert f"node-1  {said}\n" in text
+    shown = text(service(), [going], [])
+    assert "pods          0 of 2 answer" in shown
+    assert f"node-1  {said}\n" in shown
 
 
 def test_status_shows_advice() -> None:
     advice = {"gain": 1.2, "message": "write maxConcurrency: 8"}
     seen = {"samples": 9, "observedAt": "2026-01-01T11:59:00Z", "advice": advice}
-    text = "\n".join(line.plain for line in status.lines(service(speculation=seen), [], [], NOW))
-    assert "advice: write maxConcurrency: 8 (expected: 1.20x the tokens a second)" in text
-    assert "acceptance -, mean accepted length -" in text
+    shown = text(service(speculation=seen), [], [])
+    assert "advice: write maxConcurrency: 8 (expected: 1.20x the tokens a second)" in shown
+    assert "acceptance -, mean accepted length -" in shown
+
+
+def test_wide_shows_where_pods_are_and_how_often_they_restarted() -> None:
+    pods = yaml.safe_load(PODS)
+    pods[0]["status"] |= {"podIP": "10.0.0.7", "containerStatuses": [{"restartCount": 2}, {"restartCount": 1}]}
+    shown = text(service(), pods, [], wide=True)
+    assert "llama-server-b  0123456789  node-1  10.0.0.7  3 restarts  answers" in shown
+    assert "llama-server-a  0123456789  no node yet  -  0 restarts  pod" in shown
+
+
+SUMMARY = {
+    **{"namespace": "team-a", "name": "llama", "mode": "BLS", "decodingType": "DraftTarget", "profile": "reference"},
+    **{"ready": True, "reconciling": False, "stalled": False, "deleting": False},
+    **{"reason": "ServersAnswer", "message": "2 of 2 servers answer"},
+    **{"url": "http://llama-triton.team-a.svc:8000", "openAIURL": None},
+    **{"currentRevision": "0123456789", "updateRevision": "0123456789", "replicas": 2, "readyReplicas": 2},
+}
+
+
+def test_programs_get_what_people_read() -> None:
+    """The names are a promise: docs/cli.md."""
+    found = status.as_object(Seen(service(), yaml.safe_load(PODS), yaml.safe_load(HPA)))
+    pods, autoscalers = found.pop("pods"), found.pop("autoscalers")
+    conditions, speculation, scaling = (found.pop(name) for name in ("conditions", "speculation", "autoscaling"))
+    assert found == SUMMARY
+    assert pods[0] == {
+        **{"name": "llama-server-a", "revision": "0123456789", "node": None, "ip": None, "restarts": 0},
+        **{"ready": False, "state": "pod llama-server-a cannot be scheduled: 0/3 nodes are available"},
+    }
+    assert (pods[1]["ready"], pods[1]["state"]) == (True, "answers")
+    assert autoscalers == [
+        {
+            **{"kind": "HorizontalPodAutoscaler", "name": "llama-server", "replicas": 2, "desiredReplicas": 3},
+            **{"minReplicas": 1, "maxReplicas": 8, "averageValue": 1.31},
+        }
+    ]
+    assert [condition["reason"] for condition in conditions] == ["ServersAnswer", "Slower"]
+    assert (speculation["acceptanceRate"], scaling["desiredReplicas"]) == (0.753, 3)
+    unread = status.as_object(Seen(service(speculation=None), "forbidden", "forbidden"))
+    assert (unread["pods"], unread["autoscalers"], unread["speculation"]) == (None, None, None)
+
+
+def condition(kind: str, value: str, reason: str) -> dict[str, str]:
+    return {"type": kind, "status": value, "reason": reason, "message": "why", "lastTransitionTime": TIME}
+
+
+TIME = "2026-01-01T09:00:00Z"
+READY, NOT_READY = condition("Ready", "True", "ServersAnswer"), condition("Ready", "False", "RollingOut")
+STALLED, GOING_ON = condition("Stalled", "True", "PodNotMade"), condition("Reconciling", "True", "RollingOut")
+STATES: list[tuple[str, list[dict[str, str]], int, tuple[bool, bool, bool, str]]] = [
+    # reason, conditions, generation observed, (ready, settled, failed, reason)
+    ("all is well", [READY], 4, (True, True, False, "ServersAnswer")),
+    ("its status is of the spec before", [READY], 3, (False, False, False, "NotObserved")),
+    ("no operator has looked at it", [], -1, (False, False, False, "NotObserved")),
+    ("the first pods start", [NOT_READY, GOING_ON], 4, (False, False, False, "RollingOut")),
+    ("the old revision serves on", [READY, GOING_ON], 4, (True, False, False, "RollingOut")),
+    ("a person must act", [NOT_READY, STALLED], 4, (False, False, True, "PodNotMade")),
+    ("and the old revision serves on", [READY, STALLED], 4, (True, False, True, "PodNotMade")),
+]
+
+
+@pytest.mark.parametrize(("reason", "conditions", "observed", "wanted"), STATES, ids=[row[0] for row in STATES])
+def test_states(
+    reason: str, conditions: list[dict[str, str]], observed: int, wanted: tuple[bool, bool, bool, str]
+) -> None:
+    assert services.state(service(conditions=conditions, observedGeneration=observed))[:4] == wanted, reason
 
 
 def shown(board: top.ServiceTable, *, everywhere: bool = False) -> list[list[str]]:
@@ -291,6 +361,56 @@ def test_status_shows_what_one_may_see(kubectl: Path) -> None:
     assert "autoscaler    Error from server (Forbidden)" in done.stdout
 
 
+CODES = [(READY, 0), (NOT_READY, 3)]
+
+
+@pytest.mark.parametrize("form", ["text", "wide", "json", "yaml"])
+@pytest.mark.parametrize(("now", "code"), CODES, ids=["Ready", "not Ready"])
+@pytest.mark.parametrize("arguments", [["llama"], [], ["-A"]], ids=["one", "of a namespace", "all"])
+def test_the_exit_code_of_status(
+    kubectl: Path, arguments: list[str], now: dict[str, str], code: int, form: str
+) -> None:
+    found = raw_list(service(conditions=[now]))
+    answer(kubectl, "speculativeinferenceservices.serving.tandem.dev llama", found["items"][0])
+    answer(kubectl, "speculativeinferenceservices.serving.tandem.dev --", found)
+    done = CliRunner().invoke(app, ["status", *arguments, "-o", form])
+    assert done.exit_code == code, done.output
+    if form in ("json", "yaml"):
+        read = yaml.safe_load(done.stdout)
+        assert (read if arguments == ["llama"] else read["services"][0])["ready"] is (code == 0)
+    else:
+        assert "llama" in done.stdout
+    wrote = (kubectl / "calls").read_text(encoding="utf-8")
+    assert ("--all-namespaces" in wrote) is ("-A" in arguments)
+
+
+def test_the_list_shows_each_services_state(kubectl: Path) -> None:
+    other = service(conditions=[NOT_READY, STALLED])
+    other = other.model_copy(update={"metadata": {**other.metadata, "namespace": "team-b"}})
+    answer(kubectl, "get speculativeinferenceservices", raw_list(other, service()))
+    lines = CliRunner().invoke(app, ["status", "-A"]).stdout.splitlines()
+    rows = [" ".join(line.split()) for line in lines if line.strip(" ─")]
+    assert rows == [
+        "NAMESPACE NAME MODE TYPE READY REPLICAS STATE",
+        "team-a llama BLS DraftTarget True 2/2 ServersAnswer",
+        "team-b llama BLS DraftTarget False 2/2 PodNotMade: why",
+    ]
+
+
+def test_a_name_and_all_services_contradict_each_other() -> None:
+    assert CliRunner().invoke(app, ["status", "llama", "-A"]).exit_code == 2
+
+
+def test_top_for_programs(kubectl: Path) -> None:
+    answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
+    answer(kubectl, "tokens_per_second", {"items": [{"describedObject": {"name": "llama"}, "value": "1234500m"}]})
+    done = CliRunner().invoke(app, ["top", "-o", "json"])
+    (row,) = json.loads(done.stdout)["services"]
+    assert {name: row[name] for name in SUMMARY} == SUMMARY
+    assert (row["tokensPerSecond"], row["running"], row["acceptanceRate"]) == (1234.5, None, 0.753)
+    assert (row["desiredReplicas"], row["signal"]) == (3, "Demand")
+
+
 def test_top_without_the_metrics_api_says_so_and_shows_the_rest(kubectl: Path) -> None:
     answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
     done = CliRunner().invoke(app, ["top"])
@@ -347,7 +467,9 @@ def test_errors_say_what_to_do(kubectl: Path, arguments: list[str], said: str) -
 
 def test_no_services_here(kubectl: Path) -> None:
     answer(kubectl, "get speculativeinferenceservices", {"items": []})
-    assert "-A shows those of all namespaces" in CliRunner().invoke(app, ["top"]).stdout
+    for command in ("top", "status"):
+        done = CliRunner().invoke(app, [command])
+        assert (done.exit_code, "-A shows those of all namespaces" in done.stdout) == (0, True)
 
 
 class Enough(Exception):
