@@ -17,6 +17,7 @@ import tandem
 from tandem import names
 from tandem.api import ports
 from tandem.cli import benchmark as bench_command
+from tandem.cli import commands
 from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
 from tandem.cli.options import (
@@ -139,14 +140,30 @@ def render(
     trtllm: Annotated[
         bool, typer.Option("--trtllm-config", help="The file for trtllm-serve and trtllm-bench --config instead.")
     ] = False,
+    diff: Annotated[
+        list[Path] | None,
+        typer.Option("--diff", metavar="FILE", help="What changes against these files, or folders; may be repeated."),
+    ] = None,
+    diff_git: Annotated[
+        str | None, typer.Option("--diff-git", metavar="REVISION", help="Or against the same files at this revision.")
+    ] = None,
 ) -> None:
-    """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
+    """Print the children of a SpeculativeInferenceService, offline: what the operator would apply.
+
+    With --diff or --diff-git, for pull requests: how they change, and a line for each service on standard error that
+    reports whether its pods roll.
+    """
     from tandem.cli.manifests import accepted, judge_files
     from tandem.cli.render import render_manifests, trtllm_config
     from tandem.settings import load_settings
 
+    if (diff is not None) + (diff_git is not None) + trtllm > 1:
+        raise typer.BadParameter("give one of --diff, --diff-git and --trtllm-config")
     with user_errors():
         loaded = load_settings(settings)
+        if diff is not None or diff_git is not None:
+            _show_changes(files, diff, diff_git, loaded)
+            return
         services = accepted(judge_files(files, loaded))
         for service, profile in services:
             _warn(service.name, profile.warnings)
@@ -157,6 +174,17 @@ def render(
         else:
             text = render_manifests(services, loaded)
         typer.echo(text, nl=False)
+
+
+def _show_changes(files: list[Path], diff: list[Path] | None, revision: str | None, settings: "Settings") -> None:
+    from tandem.cli.base import at_revision, rollout
+    from tandem.cli.manifests import sources
+
+    base = at_revision(files, revision) if revision is not None else sources(diff or [])
+    text, lines = rollout(files, base, settings)
+    typer.echo(text, nl=False)
+    for line in lines:
+        typer.echo(line, err=True)
 
 
 @app.command()
@@ -186,6 +214,8 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
         typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
+app.command("apply", epilog=commands.APPLY_CODES)(commands.apply)
+app.command("diff", epilog=commands.DIFF_CODES)(commands.diff)
 app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(on_cluster(bench_command.bench))
 app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
     on_cluster(conformance_command.conformance)

@@ -43,8 +43,13 @@ class Answer:
 
     code: int
     out: str
-    error: str
-    """The last line of its standard error."""
+    errors: str
+    """Standard error."""
+
+    @property
+    def error(self) -> str:
+        """The last line of its errors."""
+        return (self.errors.splitlines() or ["kubectl failed without an error message"])[-1]
 
 
 async def run(*arguments: str, otherwise: str = "", stdin: str = "") -> Answer:
@@ -61,9 +66,8 @@ async def run(*arguments: str, otherwise: str = "", stdin: str = "") -> Answer:
         out, err = await process.communicate(stdin.encode() or None)
     finally:
         await stop(process)
-    lines = err.decode("utf-8", "replace").strip().splitlines() or ["kubectl failed without an error message"]
     assert process.returncode is not None
-    return Answer(process.returncode, out.decode(), lines[-1])
+    return Answer(process.returncode, out.decode(), err.decode("utf-8", "replace").strip())
 
 
 async def kubectl(*arguments: str, otherwise: str = "", stdin: str = "") -> str:

@@ -1,0 +1,80 @@
+"""Commands on the services of a cluster that are more than one call: apply, diff, logs, events, doctor."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from tandem.cli.options import EXIT_FAILED, Namespace, ResourceFiles, SettingsFile, on_cluster
+from tandem.client.kubectl import ClusterError
+from tandem.errors import TandemError
+
+EXIT_TROUBLE = 2
+"""Of `diff`: kubectl's convention, whose 1 is a difference."""
+APPLY_CODES = (
+    "Exit codes: 0 applied, and Ready with --wait; 1 a fault, or not Ready; 2 wrong options; 130 interrupted."
+)
+DIFF_CODES = "Exit codes, as of kubectl diff: 0 nothing would change; 1 something would; 2 it cannot be found out."
+
+Force = Annotated[bool, typer.Option("--force-conflicts", help="Take over fields that other managers have set.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Until each service is Ready, and its rollout complete.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Of --wait.")]
+
+
+@on_cluster
+def apply(
+    files: ResourceFiles,
+    namespace: Namespace = None,
+    settings: SettingsFile = None,
+    wait: Wait = False,
+    timeout: Timeout = 3600,
+    force: Force = False,
+) -> None:
+    """Check resources as `tandem validate` does, and apply them server-side; objects of other kinds, too.
+
+    Services are checked by the settings of the cluster's operator where they can be read. With --wait each stage is
+    shown as it is passed, and downloads and engine builds with how far they are.
+    """
+    from rich.console import Console
+
+    from tandem.cli import apply as applying
+    from tandem.client.generate.view import Progress
+
+    checked = asyncio.run(applying.check(files, settings))
+    if checked.settings is None:
+        typer.secho(f"warning: {applying.NOT_ASKED}", fg=typer.colors.YELLOW, err=True)
+    applied = asyncio.run(applying.apply(checked.objects, namespace, force=force))
+    for each in applied:
+        typer.echo(f"{each['kind']} {each['metadata']['name']}: applied")
+    if not wait:
+        return
+    doing = Progress(Console(stderr=True, soft_wrap=True))
+    try:
+        failures = asyncio.run(applying.wait(applying.services_of(applied), timeout, typer.echo, doing))
+    finally:
+        doing.close()
+    if failures:
+        raise ClusterError("; ".join(failures))
+
+
+@on_cluster
+def diff(files: ResourceFiles, namespace: Namespace = None, settings: SettingsFile = None) -> None:
+    """Show what applying resources would change: of themselves, and of the services' children; nothing is changed.
+
+    The API server works out both, by dry runs of server-side apply: that takes the right to patch them. A service's
+    line on standard error reports whether its pods roll. Children that would be deleted are not shown.
+    """
+    from tandem.cli import apply as applying
+    from tandem.cli import diff as differing
+
+    try:
+        checked = asyncio.run(applying.check(files, settings))
+        text, lines = asyncio.run(differing.diff(checked, namespace))
+    except TandemError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(EXIT_TROUBLE) from error
+    typer.echo(text, nl=False)
+    for line in lines:
+        typer.echo(line, err=True)
+    if text:
+        raise typer.Exit(EXIT_FAILED)
