@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tandem.cli.options import EXIT_FAILED, Namespace, ResourceFiles, SettingsFile, on_cluster
+from tandem.cli.options import EXIT_FAILED, Namespace, ResourceFiles, ServiceName, SettingsFile, on_cluster
 from tandem.client.kubectl import ClusterError
 from tandem.errors import TandemError
 
@@ -78,3 +78,41 @@ def diff(files: ResourceFiles, namespace: Namespace = None, settings: SettingsFi
         typer.echo(line, err=True)
     if text:
         raise typer.Exit(EXIT_FAILED)
+
+
+@on_cluster
+def logs(
+    name: ServiceName,
+    namespace: Namespace = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Lines as they come, of new pods too.")] = False,
+    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")] = False,
+    tail: Annotated[int, typer.Option(min=-1, help="Last lines of each container; -1 for all.")] = 100,
+) -> None:
+    """Show the logs of all pods of a service and of its Jobs, those that fail first."""
+    from rich.text import Text
+
+    from tandem.cli import logs as pod_logs
+    from tandem.cli import words
+    from tandem.client.generate.format import printable
+
+    console, wanted = words.console(), pod_logs.Wanted(tail, previous)
+
+    def write(prefix: str, line: str) -> None:
+        # A terminal must not obey what a pod writes.
+        shown = printable(line) if console.is_terminal else line
+        console.print(Text.assemble((prefix, "cyan"), " ", shown), soft_wrap=True, highlight=False)
+
+    if follow:
+        asyncio.run(pod_logs.follow(name, namespace, wanted, write))
+    elif not asyncio.run(pod_logs.show(name, namespace, wanted, write)):
+        typer.echo(f"{name} has no containers with logs yet: see `tandem status {name}`", err=True)
+
+
+@on_cluster
+def events(name: ServiceName, namespace: Namespace = None) -> None:
+    """Show the events of a service and of its children, those that are gone too, the oldest first."""
+    from tandem.cli import events as listing
+    from tandem.cli import words
+
+    found = asyncio.run(listing.read(name, namespace))
+    words.console().print(listing.table(found, words.now()))

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import json
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Iterator, Sequence
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,8 @@ from tandem.errors import TandemError
 
 API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 STOP_SECONDS = 5
+LONGEST_LINE = 16 << 20
+"""Of a log, bytes."""
 _OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("options", default=())
 
 
@@ -137,3 +139,20 @@ def command(*arguments: str, otherwise: str = "") -> list[str]:
     if path is None:
         raise ClusterError(f"kubectl is not in PATH: install it{otherwise}")
     return [path, *_OPTIONS.get(), *arguments]
+
+
+async def lines(*arguments: str) -> AsyncIterator[str]:
+    """What `kubectl <arguments>` writes, its errors too, line by line; it is ended with the iterator.
+
+    Raises:
+        ClusterError: there is no kubectl.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, limit=LONGEST_LINE
+    )
+    assert process.stdout
+    try:
+        async for line in process.stdout:
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+    finally:
+        await stop(process)

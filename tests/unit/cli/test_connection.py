@@ -23,6 +23,9 @@ COMMANDS = [
     ["bench", "llama", "--prompts", str(REPOSITORY / "examples/prompts.jsonl")],
     ["conformance", "llama"],
     ["cache", "prune"],
+    ["logs", "llama"],
+    ["logs", "llama", "-f"],
+    ["events", "llama"],
     ["apply", "-f", str(REPOSITORY / "examples/quickstart.yaml")],
     ["diff", "-f", str(REPOSITORY / "examples/quickstart.yaml")],
 ]
