@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from tandem.cli.options import EXIT_FAILED, Namespace, ResourceFiles, ServiceName, SettingsFile, on_cluster
+from tandem.cli.options import (
+    EXIT_FAILED,
+    Namespace,
+    ResourceFiles,
+    ServiceName,
+    SettingsFile,
+    on_cluster,
+    service_names,
+)
+from tandem.cli.output import Format, Output, write_object
 from tandem.client.kubectl import ClusterError
 from tandem.errors import TandemError
 
@@ -14,6 +23,7 @@ EXIT_TROUBLE = 2
 APPLY_CODES = (
     "Exit codes: 0 applied, and Ready with --wait; 1 a fault, or not Ready; 2 wrong options; 130 interrupted."
 )
+DOCTOR_CODES = "Exit codes: 0 nothing fails, though there may be warnings; 1 something does; 2 wrong options."
 DIFF_CODES = "Exit codes, as of kubectl diff: 0 nothing would change; 1 something would; 2 it cannot be found out."
 
 Force = Annotated[bool, typer.Option("--force-conflicts", help="Take over fields that other managers have set.")]
@@ -77,6 +87,36 @@ def diff(files: ResourceFiles, namespace: Namespace = None, settings: SettingsFi
     for line in lines:
         typer.echo(line, err=True)
     if text:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@on_cluster
+def doctor(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="A service to look at, too.", autocompletion=service_names)
+    ] = "",
+    namespace: Namespace = None,
+    settings: SettingsFile = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Check whether the cluster has what Tandem needs, and a service what it names; with what to do where not.
+
+    Kubernetes, the CRD, the operator, the custom metrics API, KEDA, Prometheus, storage, GPUs, quotas and your own
+    rights; of a service its Secrets, ConfigMaps, pull secrets, cache claim, and nodes for its GPUs. What you may not
+    read is a warning.
+    """
+    from tandem.cli import words
+    from tandem.cli.doctor import report
+    from tandem.cli.doctor.read import read
+
+    findings = report.examine(asyncio.run(read(name, namespace, settings)))
+    if output.is_object:
+        write_object(report.as_object(findings), output)
+    else:
+        console = words.console(wide=output is Format.WIDE)
+        console.print(report.table(findings))
+        console.print(report.verdict(findings), highlight=False)
+    if report.failed(findings):
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -218,6 +218,7 @@ app.command("apply", epilog=commands.APPLY_CODES)(commands.apply)
 app.command("diff", epilog=commands.DIFF_CODES)(commands.diff)
 app.command("logs")(commands.logs)
 app.command("events")(commands.events)
+app.command("doctor", epilog=commands.DOCTOR_CODES)(commands.doctor)
 app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(on_cluster(bench_command.bench))
 app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
     on_cluster(conformance_command.conformance)

@@ -5,7 +5,7 @@ import contextlib
 import json
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -141,7 +141,7 @@ def command(*arguments: str, otherwise: str = "") -> list[str]:
     return [path, *_OPTIONS.get(), *arguments]
 
 
-async def lines(*arguments: str) -> AsyncIterator[str]:
+async def lines(*arguments: str) -> AsyncGenerator[str]:
     """What `kubectl <arguments>` writes, its errors too, line by line; it is ended with the iterator.
 
     Raises:

@@ -23,6 +23,7 @@ COMMANDS = [
     ["bench", "llama", "--prompts", str(REPOSITORY / "examples/prompts.jsonl")],
     ["conformance", "llama"],
     ["cache", "prune"],
+    ["doctor"],
     ["logs", "llama"],
     ["logs", "llama", "-f"],
     ["events", "llama"],

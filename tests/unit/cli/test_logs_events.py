@@ -15,7 +15,8 @@ from tandem.cli import app, events, logs
 from tandem.cli.logs import Wanted
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-RUNNING, STARTING = {"state": {"running": {}}}, {"state": {"waiting": {"reason": "PodInitializing"}}}
+RUNNING: dict[str, Any] = {"state": {"running": {}}}
+STARTING = {"state": {"waiting": {"reason": "PodInitializing"}}}
 FAILED = {"state": {"terminated": {"exitCode": 1, "message": "out of memory"}}}
 CRASHES = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": FAILED["state"]}
 ENDED = {"state": {"terminated": {"exitCode": 0}}}
