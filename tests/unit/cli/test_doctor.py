@@ -151,7 +151,9 @@ def test_the_cluster(reason: str, check: Any, facts: dict[str, Any], state: Stat
 def test_gpus_without_labels_cannot_be_chosen_by_product() -> None:
     bare = node()
     del bare["metadata"]["labels"]["nvidia.com/gpu.product"]
-    first, second = cluster.gpus(Facts(nodes=[bare, node("b", 8, **{"nvidia.com/cuda.driver-version.full": "570.1"})]))
+    first, second = cluster.gpus(
+        Facts(nodes=[bare, node("b", 8, **{"nvidia.com/cuda.driver-version.full": "570.1"})])
+    )
     assert (first.state, "driver 570.1" in first.message) == (OK, True)
     assert (second.state, second.message.startswith("gpu-1 has no label")) == (WARN, True)
 
