@@ -50,10 +50,11 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
-generate: venv ## Regenerate crds/, docs/{api,conditions}.md and the chart's generated files from the types
+generate: venv ## Regenerate crds/, docs/{api,cli,conditions}.md and the chart's generated files from the types
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
 	$(PY) -m tandem crd --markdown > docs/api.md
 	$(PY) -m tandem conditions > docs/conditions.md
+	$(PY) -m tandem reference > docs/cli.md
 	$(PY) -c "from tandem.accept.known_bad import page; print(page(), end='')" > docs/known-bad.md
 	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
 	$(PY) -m tandem chart charts/tandem

@@ -8,9 +8,9 @@ import typer
 from tandem.cli.options import (
     EXIT_FAILED,
     Namespace,
+    OperatorSettings,
     ResourceFiles,
     ServiceName,
-    SettingsFile,
     on_cluster,
     service_names,
 )
@@ -35,7 +35,7 @@ Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Of --wai
 def apply(
     files: ResourceFiles,
     namespace: Namespace = None,
-    settings: SettingsFile = None,
+    settings: OperatorSettings = None,
     wait: Wait = False,
     timeout: Timeout = 3600,
     force: Force = False,
@@ -68,7 +68,7 @@ def apply(
 
 
 @on_cluster
-def diff(files: ResourceFiles, namespace: Namespace = None, settings: SettingsFile = None) -> None:
+def diff(files: ResourceFiles, namespace: Namespace = None, settings: OperatorSettings = None) -> None:
     """Show what applying resources would change: of themselves, and of the services' children; nothing is changed.
 
     The API server works out both, by dry runs of server-side apply: that takes the right to patch them. A service's
@@ -93,10 +93,10 @@ def diff(files: ResourceFiles, namespace: Namespace = None, settings: SettingsFi
 @on_cluster
 def doctor(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="A service to look at, too.", autocompletion=service_names)
+        str, typer.Argument(metavar="NAME", help="A service to look at, too.", autocompletion=service_names)
     ] = "",
     namespace: Namespace = None,
-    settings: SettingsFile = None,
+    settings: OperatorSettings = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Check whether the cluster has what Tandem needs, and a service what it names; with what to do where not.

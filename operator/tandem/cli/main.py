@@ -133,6 +133,14 @@ def conditions() -> None:
     typer.echo(conditions_reference(), nl=False)
 
 
+@app.command(hidden=True)
+def reference() -> None:
+    """Print all commands as a page (docs/cli.md)."""
+    from tandem.cli.reference import cli_reference
+
+    typer.echo(cli_reference(app), nl=False)
+
+
 @app.command()
 def render(
     files: ResourceFiles,

@@ -38,6 +38,10 @@ CONNECTION: Mapping[str, Any] = {"context": Context, "kubeconfig": Kubeconfig, "
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="Settings file (YAML); defaults when not given.")
 ]
+OperatorSettings = Annotated[
+    Path | None,
+    typer.Option("--settings", help="Settings file (YAML); else the cluster's operator has them."),
+]
 ResourceFiles = Annotated[
     list[Path],
     typer.Option(
