@@ -1,12 +1,14 @@
-"""Commands on the services of a cluster that are more than one call: apply, diff, logs, events, doctor."""
+"""The commands on services, and `doctor`: each a thin shell, which imports what it needs when it runs."""
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tandem.cli.options import (
     EXIT_FAILED,
+    EXIT_NOT_READY,
+    Everywhere,
     Namespace,
     OperatorSettings,
     ResourceFiles,
@@ -18,6 +20,10 @@ from tandem.cli.output import Format, Output, write_object
 from tandem.client.kubectl import ClusterError
 from tandem.errors import TandemError
 
+if TYPE_CHECKING:
+    from tandem.api.types import SpeculativeInferenceService
+    from tandem.api.wire import Object
+
 EXIT_TROUBLE = 2
 """Of `diff`: kubectl's convention, whose 1 is a difference."""
 APPLY_CODES = (
@@ -25,6 +31,7 @@ APPLY_CODES = (
 )
 DOCTOR_CODES = "Exit codes: 0 nothing fails, though there may be warnings; 1 something does; 2 wrong options."
 DIFF_CODES = "Exit codes, as of kubectl diff: 0 nothing would change; 1 something would; 2 it cannot be found out."
+STATUS_CODES = "Exit codes: 0 Ready; 1 it cannot be read; 2 wrong options; 3 not Ready, or any of several is not."
 
 Force = Annotated[bool, typer.Option("--force-conflicts", help="Take over fields that other managers have set.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Until each service is Ready, and its rollout complete.")]
@@ -45,10 +52,7 @@ def apply(
     Services are checked by the settings of the cluster's operator where they can be read. With --wait each stage is
     shown as it is passed, and downloads and engine builds with how far they are.
     """
-    from rich.console import Console
-
     from tandem.cli import apply as applying
-    from tandem.client.generate.view import Progress
 
     checked = asyncio.run(applying.check(files, settings))
     if checked.settings is None:
@@ -56,11 +60,19 @@ def apply(
     applied = asyncio.run(applying.apply(checked.objects, namespace, force=force))
     for each in applied:
         typer.echo(f"{each['kind']} {each['metadata']['name']}: applied")
-    if not wait:
-        return
+    if wait:
+        _wait(applying.services_of(applied), timeout)
+
+
+def _wait(services: "list[Object]", seconds: float) -> None:
+    from rich.console import Console
+
+    from tandem.cli import apply as applying
+    from tandem.client.generate.view import Progress
+
     doing = Progress(Console(stderr=True, soft_wrap=True))
     try:
-        failures = asyncio.run(applying.wait(applying.services_of(applied), timeout, typer.echo, doing))
+        failures = asyncio.run(applying.wait(services, seconds, typer.echo, doing))
     finally:
         doing.close()
     if failures:
@@ -156,3 +168,71 @@ def events(name: ServiceName, namespace: Namespace = None) -> None:
 
     found = asyncio.run(listing.read(name, namespace))
     words.console().print(listing.table(found, words.now()))
+
+
+@on_cluster
+def status(
+    name: ServiceName = "",
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas.
+
+    Without a name: the services of the namespace, or of all with -A, each with its state.
+    """
+    if name and everywhere:
+        raise typer.BadParameter("give a service's name, or -A for all services")
+    shown = _show_one(name, namespace, output) if name else _show_all(namespace, everywhere, output)
+    from tandem.cli.services import state
+
+    if not all(state(service).ready for service in shown):
+        raise typer.Exit(EXIT_NOT_READY)
+
+
+def _show_one(name: str, namespace: str | None, output: Format) -> "list[SpeculativeInferenceService]":
+    from tandem.cli import status, words
+
+    seen = asyncio.run(status.read(name, namespace))
+    if output.is_object:
+        write_object(status.as_object(seen), output)
+    else:
+        status.show(words.console(), seen, words.now(), wide=output is Format.WIDE)
+    return [seen.service]
+
+
+def _show_all(namespace: str | None, everywhere: bool, output: Format) -> "list[SpeculativeInferenceService]":
+    from tandem.cli import services, words
+
+    found, wide = asyncio.run(services.read(namespace, everywhere)), output is Format.WIDE
+    if output.is_object:
+        write_object({"services": [services.summary(each) for each in found]}, output)
+    else:
+        words.console(wide=wide).print(services.table(found, everywhere=everywhere, wide=wide))
+    return found
+
+
+@on_cluster
+def top(
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    watch: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
+    ] = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show services with their load and what speculation is worth, the busiest first.
+
+    RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
+    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns, -o wide all.
+    """
+    from tandem.cli import top as board
+    from tandem.cli import words
+
+    if not output.is_object:
+        console = words.console(wide=output is Format.WIDE)
+        asyncio.run(board.top(console, namespace, everywhere=everywhere, watch=watch))
+    elif watch:
+        raise typer.BadParameter("--watch shows text: leave out -o")
+    else:
+        asyncio.run(board.write(namespace, everywhere=everywhere, form=output))

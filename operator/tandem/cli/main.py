@@ -21,21 +21,17 @@ from tandem.cli import commands
 from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
 from tandem.cli.options import (
-    EXIT_NOT_READY,
     AsGroup,
     AsUser,
     Context,
-    Everywhere,
     Kubeconfig,
     Namespace,
     ResourceFiles,
-    ServiceName,
     SettingsFile,
     connection,
     on_cluster,
     user_errors,
 )
-from tandem.cli.output import Format, Output, write_object
 from tandem.client import kubectl
 
 if TYPE_CHECKING:
@@ -53,7 +49,6 @@ app.add_typer(metrics_app, name="metrics")
 cache_app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 
-STATUS_CODES = "Exit codes: 0 Ready; 1 it cannot be read; 2 wrong options; 3 not Ready, or any of several is not."
 WITHOUT_OPTIONS = ("operator", "metrics")
 """Programs of the cluster: with the pod's service account, or the current context of $KUBECONFIG."""
 
@@ -226,6 +221,8 @@ app.command("apply", epilog=commands.APPLY_CODES)(commands.apply)
 app.command("diff", epilog=commands.DIFF_CODES)(commands.diff)
 app.command("logs")(commands.logs)
 app.command("events")(commands.events)
+app.command("status", epilog=commands.STATUS_CODES)(commands.status)
+app.command("top")(commands.top)
 app.command("doctor", epilog=commands.DOCTOR_CODES)(commands.doctor)
 app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(on_cluster(bench_command.bench))
 app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
@@ -256,66 +253,6 @@ def cache_prune(
 
     found = asyncio.run(cache.prune(namespace, claim, image, young=young, dry_run=dry_run))
     typer.echo(cache.report(found, dry_run=dry_run))
-
-
-@app.command("status", epilog=STATUS_CODES)
-@on_cluster
-def show_status(
-    name: ServiceName = "",
-    namespace: Namespace = None,
-    everywhere: Everywhere = False,
-    output: Output = Format.TEXT,
-) -> None:
-    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas.
-
-    Without a name: the services of the namespace, or of all with -A, each with its state.
-    """
-    if name and everywhere:
-        raise typer.BadParameter("give a service's name, or -A for all services")
-    from tandem.cli import services, status, words
-
-    if not name:
-        found = asyncio.run(services.read(namespace, everywhere))
-        if output.is_object:
-            write_object({"services": [services.summary(each) for each in found]}, output)
-        else:
-            wide = output is Format.WIDE
-            words.console(wide=wide).print(services.table(found, everywhere=everywhere, wide=wide))
-    else:
-        seen = asyncio.run(status.read(name, namespace))
-        found = [seen.service]
-        if output.is_object:
-            write_object(status.as_object(seen), output)
-        else:
-            status.show(words.console(), seen, words.now(), wide=output is Format.WIDE)
-    if not all(services.state(each).ready for each in found):
-        raise typer.Exit(EXIT_NOT_READY)
-
-
-@app.command("top")
-@on_cluster
-def show_top(
-    namespace: Namespace = None,
-    everywhere: Everywhere = False,
-    watch: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
-    ] = None,
-    output: Output = Format.TEXT,
-) -> None:
-    """Show services with their load and what speculation is worth, the busiest first.
-
-    RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
-    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns, -o wide all.
-    """
-    from tandem.cli import top, words
-
-    if not output.is_object:
-        console = words.console(wide=output is Format.WIDE)
-        asyncio.run(top.top(console, namespace, everywhere=everywhere, watch=watch))
-    elif watch:
-        raise typer.BadParameter("--watch shows text: leave out -o")
-    else:
-        asyncio.run(top.write(namespace, everywhere=everywhere, form=output))
 
 
 LogFormat = Annotated[Literal["json", "text"], typer.Option(help="How log lines look.")]

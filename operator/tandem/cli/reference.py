@@ -99,7 +99,7 @@ def _command(command: TyperCommand, name: str) -> str:
 
 def _records(command: TyperCommand | TyperGroup) -> list[tuple[str, str, str]]:
     """Words, meaning and panel of each option and argument."""
-    ctx = typer.Context(command)  # type: ignore[arg-type]
+    ctx = typer.Context(command)
     found = []
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
