@@ -1,6 +1,8 @@
 """The commands against a real API server: whose rights they have, and what apply, diff, status and doctor answer."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,8 @@ def _diff_of_a_live_service(namespace: Namespace, file: Path, tmp_path: Path, *o
     before = namespace.get("sis", "svc")["metadata"]["resourceVersion"]
     more = run("diff", "-f", written(tmp_path, replicas=2), *options)
     assert (more.exit_code, more.stderr) == (1, f"{namespace.name}/svc: pods stay as they are\n"), more.output
+    scaled = run("diff", "-f", written(tmp_path, autoscaling={"maxReplicas": 3}), *options)
+    assert "+kind: HorizontalPodAutoscaler" in scaled.stdout, scaled.output
     rolls = run("diff", "-f", written(tmp_path, speculation__maxDraftLen=2), *options)
     assert rolls.exit_code == 1, rolls.output
     assert f"{namespace.name}/svc: pods roll one by one: revision " in rolls.stderr
@@ -103,6 +107,23 @@ def _a_wait_that_fails(namespace: Namespace, tmp_path: Path, *options: str | Pat
     told = run("events", "bad", "-n", namespace.name)
     assert "ModelNotFound" in told.stdout
     assert "SpeculativeInferenceService/svc" not in told.stdout
+
+
+def test_kubectl_runs_its_plugin_and_completes_it(
+    cluster: Cluster, untouched: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, function in (("kubectl-tandem", "plugin"), ("kubectl_complete-tandem", "complete")):
+        code = f"from tandem.cli.plugin import {function}; {function}()"
+        (tmp_path / "bin" / name).write_text(f'#!/bin/bash\nexec {sys.executable} -c "{code}" "$@"\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "operator"))
+    listed = subprocess.run(
+        ["kubectl", "tandem", "status", "-n", untouched.name], capture_output=True, text=True, check=True
+    )
+    assert listed.stdout == "there are no services here; -A shows those of all namespaces\n"
+    words = ["kubectl", "__complete", "tandem", "doc"]
+    completed = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == ["doctor", ":0"]
 
 
 HOME = "tandem-doctor"

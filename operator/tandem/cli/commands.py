@@ -84,7 +84,8 @@ def diff(files: ResourceFiles, namespace: Namespace = None, settings: OperatorSe
     """Show what applying resources would change: of themselves, and of the services' children; nothing is changed.
 
     The API server works out both, by dry runs of server-side apply: that takes the right to patch them. A service's
-    line on standard error reports whether its pods roll. Children that would be deleted are not shown.
+    line on standard error reports whether its pods roll. Of children that would be deleted that line names workload
+    and autoscaler.
     """
     from tandem.cli import apply as applying
     from tandem.cli import diff as differing

@@ -10,6 +10,7 @@ from tandem.accept import Refusal
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
+from tandem.children.metadata import identity
 from tandem.cli import changes
 from tandem.cli.apply import FIELD_MANAGER, Checked, apply, as_list, services_of
 from tandem.cli.live import parse as parse_service
@@ -64,14 +65,22 @@ async def _children(service: SpeculativeInferenceService, settings: Settings) ->
 
 
 def _summary(desired: Desired, observed: Observed, differs: bool) -> str:
-    """Whether pods roll. Pure."""
+    """Whether pods roll, and what goes. Pure."""
     if not observed.workloads:
         return "new"
-    here = observed.live_revision
+    here, gone = observed.live_revision, _removed(desired, observed)
     there = changes.revision_of(desired.workload) if desired.workload else here
     if here != there and desired.workload:
-        return changes.rolls(desired.workload, here, there)
-    return "pods stay as they are" if differs else "nothing changes for its children"
+        return changes.rolls(desired.workload, here, there) + gone
+    return ("pods stay as they are" if differs or gone else "nothing changes for its children") + gone
+
+
+def _removed(desired: Desired, observed: Observed) -> str:
+    """Workloads and autoscalers that others take the place of, or none."""
+    wanted = {identity(each) for each in (desired.workload, desired.autoscaler) if each}
+    every = [*(each.live for each in observed.workloads), *(each.live for each in observed.autoscalers)]
+    gone = [f"{each.kind} {each.name}" for each in every if (each.kind, each.name) not in wanted]
+    return f"; removes {', '.join(gone)}" if gone else ""
 
 
 async def observe(service: SpeculativeInferenceService, settings: Settings) -> Observed:

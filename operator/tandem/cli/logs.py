@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from tandem import names
+from tandem.api import GROUP, PLURAL
 from tandem.api.wire import Object
 from tandem.client import kubectl
 from tandem.cluster.manifests import created
@@ -17,6 +18,8 @@ POLL_SECONDS = 3.0
 """Between two looks for pods that are new, while logs are followed."""
 Write = Callable[[str, str], None]
 """Takes a prefix, and a line."""
+Lines = asyncio.Queue[tuple[str, str]]
+"""The same, as they come."""
 
 
 @dataclass(frozen=True)
@@ -64,36 +67,34 @@ async def show(name: str, namespace: str | None, wanted: Wanted, write: Write) -
 
 async def follow(name: str, namespace: str | None, wanted: Wanted, write: Write) -> None:
     """Write lines as they come, of new pods too, until cancelled. Raises kubectl.ClusterError at the first look."""
-    queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue(maxsize=1000)
-    looking = asyncio.ensure_future(_look(await _pods(name, namespace), name, namespace, wanted, queue))
-    try:
+    pods = await _pods(name, namespace)
+    queue: Lines = asyncio.Queue(maxsize=1000)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_look(group, pods, lambda: _pods(name, namespace), wanted, queue))
         while True:
             write(*await queue.get())
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
 
 
 async def _look(
-    pods: Sequence[Object], name: str, namespace: str | None, wanted: Wanted, queue: "asyncio.Queue[tuple[str, str]]"
+    group: asyncio.TaskGroup,
+    pods: Sequence[Object],
+    again: Callable[[], Awaitable[list[Object]]],
+    wanted: Wanted,
+    queue: Lines,
 ) -> None:
-    """Read each container's log, as soon as there is one."""
-    reading: dict[Log, asyncio.Task[None]] = {}
-    try:
-        while True:
-            for log in logs(pods, wanted.previous):
-                if log not in reading:
-                    reading[log] = asyncio.ensure_future(_read(log, wanted, queue))
-            await asyncio.sleep(POLL_SECONDS)
-            with contextlib.suppress(kubectl.ClusterError):  # it is asked again
-                pods = await _pods(name, namespace)
-    finally:
-        for task in reading.values():
-            task.cancel()
-        await asyncio.gather(*reading.values(), return_exceptions=True)
+    """Have each container's log read, as soon as there is one."""
+    reading = set[Log]()
+    while True:
+        for log in logs(pods, wanted.previous):
+            if log not in reading:
+                reading.add(log)
+                group.create_task(_read(log, wanted, queue))
+        await asyncio.sleep(POLL_SECONDS)
+        with contextlib.suppress(kubectl.ClusterError):  # it is asked again
+            pods = await again()
 
 
-async def _read(log: Log, wanted: Wanted, queue: "asyncio.Queue[tuple[str, str]]") -> None:
+async def _read(log: Log, wanted: Wanted, queue: Lines) -> None:
     async with aclosing(kubectl.lines(*log.arguments(wanted), "--follow")) as lines:
         async for line in lines:
             await queue.put((log.prefix, line))
@@ -101,7 +102,10 @@ async def _read(log: Log, wanted: Wanted, queue: "asyncio.Queue[tuple[str, str]]
 
 async def _pods(name: str, namespace: str | None) -> list[Object]:
     place = ["--namespace", namespace] if namespace else []
-    return await kubectl.listed("pods", *place, "--selector", f"{names.LABEL_SERVICE}={name}")
+    found = await kubectl.listed("pods", *place, "--selector", f"{names.LABEL_SERVICE}={name}")
+    if not found:  # an error where there is no such service
+        await kubectl.get(f"{PLURAL}.{GROUP}", name, *place)
+    return found
 
 
 def logs(pods: Iterable[Object], previous: bool = False) -> list[Log]:

@@ -78,62 +78,18 @@ def connect(
     ctx.with_resource(kubectl.connected(options))
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(tandem.__version__)
-
-
-@app.command()
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
-) -> None:
-    """Print what completes this command's words in a shell, such as: source <(tandem completion bash)."""
-    from tandem.cli.plugin import script
-
-    script(shell)
-
-
-@app.command()
-def crd(
-    markdown: Annotated[bool, typer.Option("--markdown", help="The fields as a page to read (docs/api.md).")] = False,
-) -> None:
-    """Print the CustomResourceDefinition, made from the API types."""
-    if markdown:
-        from tandem.api.reference import api_reference
-
-        typer.echo(api_reference(), nl=False)
-        return
-    import yaml
-
-    from tandem.api.crd import crd as make_crd
-
-    typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
-
-
-@app.command(hidden=True)
-def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts/tandem.")]) -> None:
-    """Write the chart's generated files, made from the types of the settings and from the autoscaling sources."""
-    from tandem.cli.chart import generated
-
-    for path, text in generated(folder).items():
-        path.write_text(text, encoding="utf-8")
-
-
-@app.command()
-def conditions() -> None:
-    """Print every condition and reason, with what it means and what to do (docs/conditions.md)."""
-    from tandem.api.conditions.reference import conditions_reference
-
-    typer.echo(conditions_reference(), nl=False)
-
-
-@app.command(hidden=True)
-def reference() -> None:
-    """Print all commands as a page (docs/cli.md)."""
-    from tandem.cli.reference import cli_reference
-
-    typer.echo(cli_reference(app), nl=False)
+app.command("apply", epilog=commands.APPLY_CODES)(commands.apply)
+app.command("diff", epilog=commands.DIFF_CODES)(commands.diff)
+app.command("logs")(commands.logs)
+app.command("events")(commands.events)
+app.command("status", epilog=commands.STATUS_CODES)(commands.status)
+app.command("top")(commands.top)
+app.command("doctor", epilog=commands.DOCTOR_CODES)(commands.doctor)
+app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(on_cluster(bench_command.bench))
+app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
+    on_cluster(conformance_command.conformance)
+)
+app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(on_cluster(generate_command.generate))
 
 
 @app.command()
@@ -217,18 +173,62 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
         typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
-app.command("apply", epilog=commands.APPLY_CODES)(commands.apply)
-app.command("diff", epilog=commands.DIFF_CODES)(commands.diff)
-app.command("logs")(commands.logs)
-app.command("events")(commands.events)
-app.command("status", epilog=commands.STATUS_CODES)(commands.status)
-app.command("top")(commands.top)
-app.command("doctor", epilog=commands.DOCTOR_CODES)(commands.doctor)
-app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(on_cluster(bench_command.bench))
-app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
-    on_cluster(conformance_command.conformance)
-)
-app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(on_cluster(generate_command.generate))
+@app.command()
+def crd(
+    markdown: Annotated[bool, typer.Option("--markdown", help="The fields as a page to read (docs/api.md).")] = False,
+) -> None:
+    """Print the CustomResourceDefinition, made from the API types."""
+    if markdown:
+        from tandem.api.reference import api_reference
+
+        typer.echo(api_reference(), nl=False)
+        return
+    import yaml
+
+    from tandem.api.crd import crd as make_crd
+
+    typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
+
+
+@app.command(hidden=True)
+def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts/tandem.")]) -> None:
+    """Write the chart's generated files, made from the types of the settings and from the autoscaling sources."""
+    from tandem.cli.chart import generated
+
+    for path, text in generated(folder).items():
+        path.write_text(text, encoding="utf-8")
+
+
+@app.command()
+def conditions() -> None:
+    """Print every condition and reason, with what it means and what to do (docs/conditions.md)."""
+    from tandem.api.conditions.reference import conditions_reference
+
+    typer.echo(conditions_reference(), nl=False)
+
+
+@app.command(hidden=True)
+def reference() -> None:
+    """Print all commands as a page (docs/cli.md)."""
+    from tandem.cli.reference import cli_reference
+
+    typer.echo(cli_reference(app), nl=False)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(tandem.__version__)
+
+
+@app.command()
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
+    """Print what completes this command's words in a shell, such as: source <(tandem completion bash)."""
+    from tandem.cli.plugin import script
+
+    script(shell)
 
 
 CacheNamespace = Annotated[

@@ -77,6 +77,14 @@ def test_services_that_come_and_go(tmp_path: Path) -> None:
     assert "two" not in done.stdout
 
 
+def test_standard_input_against_a_file(tmp_path: Path) -> None:
+    """As after `kubectl kustomize`."""
+    old, new = written(tmp_path / "old"), written(tmp_path / "new", replicas=2)
+    words = ["render", "-f", "-", "--diff", str(old)]
+    done = CliRunner().invoke(app, words, input=new.read_text(encoding="utf-8"))
+    assert (done.exit_code, done.stderr) == (0, "default/svc: pods stay as they are; changes Deployment svc-server\n")
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A Git repository with one service in a folder."""

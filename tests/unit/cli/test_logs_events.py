@@ -97,10 +97,19 @@ def test_logs_are_shown_with_their_containers(kubectl: Kubectl) -> None:
 
 
 def test_where_nothing_runs_yet_it_is_named(kubectl: Kubectl) -> None:
+    kubectl.has("pods", {"items": []})
+    kubectl.has("speculativeinferenceservices.serving.tandem.dev", {})
+    assert CliRunner().invoke(app, ["logs", "svc"]).exit_code == 0
     kubectl.has("pods", {"items": [NEW]})
     done = CliRunner().invoke(app, ["logs", "svc"])
     assert (done.exit_code, done.stdout) == (0, "")
     assert "no containers with logs yet: see `tandem status svc`" in done.stderr
+
+
+def test_a_service_that_is_not_there_has_no_logs(kubectl: Kubectl) -> None:
+    kubectl.has("pods", {"items": []})
+    done = CliRunner().invoke(app, ["logs", "svc"])
+    assert (done.exit_code, done.stderr.startswith("error: ")) == (1, True)
 
 
 async def test_logs_of_new_pods_are_followed_too(kubectl: Kubectl) -> None:
