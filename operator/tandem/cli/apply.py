@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandem.api import API_VERSION, GROUP, KIND, PLURAL
@@ -48,7 +48,7 @@ async def check(files: Iterable[Path], settings_file: Path | None) -> Checked:
         SettingsError: the settings cannot be parsed.
     """
     settings = await known_settings(settings_file)
-    read = sources(files)
+    read = [replace(each, listed=True) for each in sources(files)]  # one may have other kinds alone
     judged = judge_sources(read, settings)
     if faults := [fault for one in judged for fault in one.faults]:
         raise ManifestError("\n".join(faults))

@@ -49,7 +49,7 @@ class Source:
     text: str = ""
     error: str = ""
     listed: bool = False
-    """Whether it was found in a folder: it need not have a service."""
+    """Whether it was found in a folder, or stands among others: it need not have a service."""
 
 
 def sources(files: Iterable[Path]) -> list[Source]:

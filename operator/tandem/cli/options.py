@@ -16,7 +16,7 @@ from tandem.errors import TandemError
 
 EXIT_FAILED = 1
 EXIT_NOT_READY = 3
-"""As of `tandem generate`, 2 is of wrong options."""
+"""2 is of wrong options."""
 PANEL = "Connection"
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.", rich_help_panel=PANEL)

@@ -96,6 +96,16 @@ def test_all_objects_are_applied_in_their_order(kubectl: Kubectl, file: Path) ->
     assert "--force-conflicts" not in sent
 
 
+def test_a_file_may_have_other_kinds_alone(kubectl: Kubectl, file: Path) -> None:
+    other = file.with_name("other.json")
+    other.write_text(json.dumps(OTHER), encoding="utf-8")
+    done = CliRunner().invoke(app, ["apply", "-f", str(other), "-f", str(file)])
+    assert done.exit_code == 0, done.stderr
+    assert [each["kind"] for each in kubectl.applied()] == ["Secret", "Secret", "SpeculativeInferenceService"]
+    none = CliRunner().invoke(app, ["apply", "-f", str(other)])
+    assert (none.exit_code, "there is no SpeculativeInferenceService in" in none.stderr) == (1, True)
+
+
 def test_nothing_is_applied_where_a_service_is_wrong(kubectl: Kubectl, file: Path) -> None:
     file.write_text(file.read_text(encoding="utf-8").replace("decodingType: DraftTarget", "decodingType: Guess"))
     done = CliRunner().invoke(app, ["apply", "-f", str(file)])
