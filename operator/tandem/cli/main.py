@@ -175,7 +175,9 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
 
 @app.command()
 def crd(
-    markdown: Annotated[bool, typer.Option("--markdown", help="The fields as a page to read (docs/api.md).")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The fields as a page (docs/reference/api.md).")
+    ] = False,
 ) -> None:
     """Print the CustomResourceDefinition, made from the API types."""
     if markdown:
@@ -201,7 +203,7 @@ def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts
 
 @app.command()
 def conditions() -> None:
-    """Print every condition and reason, with what it means and what to do (docs/conditions.md)."""
+    """Print every condition and reason, with what it means and what to do (docs/reference/conditions.md)."""
     from tandem.api.conditions.reference import conditions_reference
 
     typer.echo(conditions_reference(), nl=False)
@@ -209,7 +211,7 @@ def conditions() -> None:
 
 @app.command(hidden=True)
 def reference() -> None:
-    """Print all commands as a page (docs/cli.md)."""
+    """Print all commands as a page (docs/reference/cli.md)."""
     from tandem.cli.reference import cli_reference
 
     typer.echo(cli_reference(app), nl=False)

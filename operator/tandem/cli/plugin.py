@@ -11,6 +11,8 @@ import sys
 from tandem.cli.main import app
 
 NAME = "tandem"
+BY_KUBECTL = "TANDEM_BY_KUBECTL"
+"""Variable that images/release sets for the module."""
 DEFAULT_DIRECTIVE = ":0"
 """The last line of a completion: the shell completes file names where it is given none.
 https://pkg.go.dev/github.com/spf13/cobra#ShellCompDirective"""
@@ -19,6 +21,11 @@ https://pkg.go.dev/github.com/spf13/cobra#ShellCompDirective"""
 def plugin() -> None:
     """`kubectl tandem`."""
     app(prog_name=f"kubectl {NAME}")
+
+
+def module() -> None:
+    """`python -m tandem`, which krew's plugin runs: then it is kubectl's."""
+    plugin() if os.environ.get(BY_KUBECTL) else app(prog_name=NAME)
 
 
 def complete() -> None:

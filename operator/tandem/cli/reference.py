@@ -1,4 +1,4 @@
-"""docs/cli.md: the commands as a page to read, made of the commands themselves. Pure."""
+"""docs/reference/cli.md: the commands as a page to read, made of the commands themselves. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,14 +8,24 @@ from typer.core import TyperCommand, TyperGroup
 from tandem.cli.options import PANEL
 
 TITLE = """\
-# The command line
+# The command `tandem`
 
-`tandem`, or `kubectl tandem` where `kubectl-tandem` is in PATH. Made from the commands by `make generate`.
+`tandem` is in `.venv/bin` after `make venv`; `pip install .` puts it into an environment of yours, and with it
+`kubectl tandem`. This page is made from the commands by `make generate`.
 
 Commands that ask a cluster do so by `kubectl`, which must be in PATH, with its kubeconfig, context and credentials.
 They take these of its options, before the command or after it:
 """
 COMPLETION = """\
+## Profiles of your cluster
+
+`render` and `validate` know the profiles that come with Tandem; `--settings FILE` gives them your cluster's. `apply`,
+`diff` and `doctor` read those of the operator where they may.
+
+```console
+kubectl -n tandem-system get configmap tandem-operator-settings -o jsonpath='{.data.settings\\.yaml}' > settings.yaml
+```
+
 ## Completion
 
 `source <(tandem completion bash)`, or `zsh`, or `tandem completion fish | source`. For `kubectl tandem`, kubectl 1.26
@@ -75,19 +85,28 @@ def cli_reference(app: typer.Typer) -> str:
     """The page."""
     group = typer.main.get_group(app)
     connection = [each for each in _records(group) if each[2] == PANEL]
-    parts = [TITLE, _table(connection), *_commands(group, "tandem"), _objects(), COMPLETION]
+    every = [*_commands(group, "tandem")]
+    parts = [TITLE, _table(connection), _contents(every), *(_section(*one) for one in every), _objects(), COMPLETION]
     return "\n".join(parts)
 
 
-def _commands(group: TyperGroup, prefix: str) -> Iterator[str]:
-    for name, command in sorted(group.commands.items()):
+def _contents(commands: list[tuple[str, TyperCommand]]) -> str:
+    """A row for each command, with the first paragraph of its help."""
+    firsts = [(name, (command.help or "").partition("\n\n")[0]) for name, command in commands]
+    rows = [f"| `{name}` | [{_cell(first)}](#{name.replace(' ', '-')}) |\n" for name, first in firsts]
+    return "".join(["| command | |\n", "|---|---|\n", *rows])
+
+
+def _commands(group: TyperGroup, prefix: str) -> Iterator[tuple[str, TyperCommand]]:
+    """Names and commands that the help shows, in its order."""
+    for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
             yield from _commands(command, f"{prefix} {name}")
         elif isinstance(command, TyperCommand) and not command.hidden:
-            yield _command(command, f"{prefix} {name}")
+            yield f"{prefix} {name}", command
 
 
-def _command(command: TyperCommand, name: str) -> str:
+def _section(name: str, command: TyperCommand) -> str:
     ctx = typer.Context(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(ctx)])
     records = [each for each in _records(command) if each[2] != PANEL and "--help" not in each[0]]

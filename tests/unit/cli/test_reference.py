@@ -1,4 +1,4 @@
-"""docs/cli.md: it is of the commands as they are, and names what `-o json` writes."""
+"""docs/reference/cli.md: it is of the commands as they are, and names what `-o json` writes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from tandem.cli.reference import DOCTOR, STATUS, SUMMARY, TOP, cli_reference
 from unit.cli.test_status_top import SERVICE
 from unit.docs.test_contributing import names
 
-PAGE = Path(__file__).parents[3] / "docs/cli.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/cli.md"
 
 
 def test_the_page_in_the_repository_is_current() -> None:

@@ -23,7 +23,7 @@ SUMMARY = {
 
 
 def test_programs_get_what_people_read() -> None:
-    """The names are a promise: docs/cli.md."""
+    """The names are a promise: docs/reference/cli.md."""
     found = status.as_object(Seen(service(), yaml.safe_load(PODS), yaml.safe_load(HPA)))
     pods, autoscalers = found.pop("pods"), found.pop("autoscalers")
     conditions, speculation, scaling = (found.pop(name) for name in ("conditions", "speculation", "autoscaling"))
