@@ -68,7 +68,7 @@ def test_apply_waits_diff_shows_what_rolls_and_status_has_a_code(
     assert (new.exit_code, new.stderr) == (1, f"{namespace.name}/svc: new\n"), new.output
     assert "+kind: Deployment" in new.stdout
     assert namespace.get("sis", "svc") is None, "a diff makes nothing"
-    applied = run("apply", "-f", file, *here, *settings, "--wait", "--timeout", "90")
+    applied = run("apply", "-f", file, *here, *settings, "--wait", "--timeout", "300")
     assert applied.exit_code == 0, applied.output
     stages = [line.split(":")[1].strip() for line in applied.stdout.splitlines()[1:]]
     assert stages == ["SpecAccepted", "ModelsReady", "PairCompatible", "Available", "Ready"]
@@ -96,7 +96,7 @@ def _diff_of_a_live_service(namespace: Namespace, file: Path, tmp_path: Path, *o
 
 def _a_wait_that_fails(namespace: Namespace, tmp_path: Path, *options: str | Path) -> None:
     bad = written(tmp_path, "bad", runtime__image="simulated/missing-model:1")
-    done = run("apply", "-f", bad, *options, "--wait", "--timeout", "90")
+    done = run("apply", "-f", bad, *options, "--wait", "--timeout", "300")
     assert done.exit_code == 1, done.output
     assert "error: bad: ModelNotFound: /no/such/model is not in the image" in done.stderr
     assert run("status", "bad", "-n", namespace.name).exit_code == 3

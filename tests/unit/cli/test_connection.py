@@ -172,6 +172,24 @@ def test_a_closed_pipe_ends_a_command_without_a_trace(kubectl: Kubectl) -> None:
             assert process.wait(120) in (1, 3), "what it was about to end with, or a pipe's"
 
 
+POD = {
+    "metadata": {"name": "p", "namespace": "n"},
+    "status": {"containerStatuses": [{"name": "triton", "state": {"running": {}}}]},
+}
+
+
+@pytest.mark.parametrize("follow", [[], ["-f"]], ids=["once", "followed"])
+def test_a_closed_pipe_ends_logs_without_a_trace(kubectl: Kubectl, follow: list[str]) -> None:
+    (kubectl.folder / "list.json").write_text(json.dumps({"items": [POD]}), encoding="utf-8")
+    kubectl.script('[ "$1" = logs ] && { yes | head -n 50000; exec sleep 600; }; cat list.json')
+    with kubectl.start("logs", "llama", *follow) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(120)) == ("", 1)
+
+
 def test_ctrl_c_ends_a_command_without_a_trace(kubectl: Kubectl) -> None:
     kubectl.script("touch asked; exec sleep 600")
     process = kubectl.start("status", "llama")
