@@ -19,6 +19,7 @@ from tandem.client.generate.app import Endpoint
 from tandem.client.generate.errors import RequestRefusedError
 from tandem.client.generate.figures import Chunk, Completion
 from tandem.client.generate.request import Request, Sampling
+from tandem.client.generate.view import PLAIN_WIDTH
 from tandem.client.kubectl import ClusterError
 
 
@@ -135,8 +136,17 @@ def test_the_spread_of_repeats_is_shown() -> None:
     with console.capture() as capture:
         console.print(app.table([level(1, (30, 20), (40, 20), (33, 20)), level(4, (30, 20))]))
     first, second = (" ".join(line.split()) for line in capture.get().splitlines()[1:])
-    assert first.startswith("1 16.5 (15.0 to 20.0) 10.0 1.65 (1.50 to 2.00)")
+    assert first.startswith("1 16.5 (15.0-20.0) 10.0 1.65 (1.50-2.00)")
     assert second.startswith("4 15.0 10.0 1.50")
+
+
+def test_a_row_is_a_line_where_there_is_no_terminal() -> None:
+    console = Console(width=PLAIN_WIDTH)
+    fast = level(64, (40_000, 20_000), (42_222, 19_999), (38_888, 21_111))
+    with console.capture() as capture:
+        console.print(app.table([fast]))
+    assert len(capture.get().splitlines()) == 2, capture.get()
+    assert "20000.0 (19444-21111)" in capture.get()
 
 
 def test_refused_requests_are_told_of() -> None:

@@ -21,6 +21,8 @@ from tandem.client.generate.request import Sampling
 from tandem.client.generate.view import Progress, stdout_console
 
 EXIT_NO_VERDICT = 3
+ROUNDED = 100
+"""From here on a range is in whole numbers."""
 STDOUT = Path("-")
 
 
@@ -174,9 +176,9 @@ def table(levels: Sequence[Level]) -> Table:
 
 
 def _spread(middle: float, low: float, high: float, digits: int = 2) -> str:
-    """A median, with the least and the most of the repeats where those differ."""
-    text = f"{middle:.{digits}f}"
-    return f"{text} ({low:.{digits}f} to {high:.{digits}f})" if low < high else text
+    """A median, with the least and the most of the repeats where those differ: short, as a row is to be a line."""
+    of_range = 0 if low >= ROUNDED else digits
+    return f"{middle:.{digits}f}" + (f" ({low:.{of_range}f}-{high:.{of_range}f})" if low < high else "")
 
 
 def _figure(value: float | None, scale: float = 1, unit: str = "", digits: int = 0) -> str:
