@@ -56,6 +56,7 @@ generate: venv ## Regenerate crds/, pages of docs/reference and the chart's gene
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
 	$(PY) -m tandem crd --markdown > docs/reference/api.md
 	$(PY) -m tandem conditions > docs/reference/conditions.md
+	$(PY) -m tandem reference > docs/reference/cli.md
 	$(PY) -c "from tandem.accept.known_bad import page; print(page(), end='')" > docs/reference/known-bad.md
 	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
 	$(PY) -m tandem chart charts/tandem

@@ -38,7 +38,7 @@ here=$(dirname "$(readlink -f "$0")")
 for version in {" ".join(PYTHONS)}; do
   # Tried, not looked up: what is in PATH may be a version manager's, of a Python that is not chosen.
   if "python$version" -c "" 2> /dev/null; then
-    PYTHONPATH="$here/lib/python$version:$here/lib/any" exec "python$version" -m tandem "$@"
+    TANDEM_BY_KUBECTL=1 PYTHONPATH="$here/lib/python$version:$here/lib/any" exec "python$version" -m tandem "$@"
   fi
 done
 echo "kubectl tandem needs Python: install python{" or python".join(PYTHONS)}" >&2

@@ -1,5 +1,5 @@
 """`python -m tandem` is the console script `tandem`."""
 
-from tandem.cli import app
+from tandem.cli.plugin import module
 
-app()
+module()

@@ -251,14 +251,23 @@ def load_settings(path: Path | None = None) -> Settings:
         SettingsError: the file is missing, no YAML, or has a wrong field; the message names them all.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8") if path else ""
+    except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot read settings {path}: {error}") from error
-    raw = raw or {}
+    return parse_settings(text, str(path or "defaults"))
+
+
+def parse_settings(text: str, source: str) -> Settings:
+    """The settings that a text of YAML has over the defaults; `source` is where it is from, for errors. Raises
+    SettingsError, as `load_settings` does."""
+    try:
+        raw = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise SettingsError(f"cannot read settings {source}: {error}") from error
     if not isinstance(raw, dict):
-        raise SettingsError(f"settings {path}: expected a mapping at the top, got {type(raw).__name__}")
+        raise SettingsError(f"settings {source}: expected a mapping at the top, got {type(raw).__name__}")
     try:
         return Settings.model_validate({**raw, "profiles": _profiles(raw.get("profiles") or [])})
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise SettingsError("\n".join([f"settings {path or 'defaults'}:", *lines])) from error
+        raise SettingsError("\n".join([f"settings {source}:", *lines])) from error

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.core import Cluster
+from support.completions import completion
 from tandem.client.bench.figures import Level, Side, Window
 from tandem.client.bench.record import ServedRevision, keep, serving
 from tandem.client.kubectl import ClusterError
@@ -33,7 +34,10 @@ def kubectl(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def measured(streams: int, *pairs: tuple[int, int]) -> Level:
     """Tokens with speculation and without, in windows of 2 s."""
-    ours, alone = (Side(tuple(Window(2.0, tokens, (), ()) for tokens in side)) for side in zip(*pairs, strict=True))
+    ended = (completion(2, 1.0, 0.5),)
+    ours, alone = (
+        Side(tuple(Window(2.0, tokens, ended, ()) for tokens in side)) for side in zip(*pairs, strict=True)
+    )
     return Level(streams, ours, alone)
 
 

@@ -28,7 +28,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_both_sides_at_each_load(server: TritonServer) -> None:
     done = bench(
-        "--url", server.grpc_url, "--prompts", str(PROMPTS), *SHORT, "--streams", "1", "--streams", "3", "--json"
+        "--url", server.grpc_url, "--prompts", str(PROMPTS), *SHORT, "--streams", "1", "--streams", "3", "--json", "-"
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -1,11 +1,13 @@
 """`tandem bench`: what speculation is worth on a service."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tandem.cli.generate import MaxTokens, Name, Namespace, Prompts, Temperature, Url, Wait
+from tandem.cli.generate import MaxTokens, Name, Prompts, Temperature, Url, Wait
+from tandem.cli.options import Namespace
 
 HELP = (
     "Measure what speculation is worth on a service, with your own prompts.\n\n"
@@ -23,7 +25,10 @@ HELP = (
     "With --record the result is written into the ConfigMap NAME-benchmark, which goes with the service: its status"
     " then has the speed-up for as long as this revision serves."
 )
-EXIT_CODES = "Exit codes: 0 done; 1 a service cannot be used, or refused a request; 2 wrong options; 130 interrupted."
+EXIT_CODES = (
+    "Exit codes: 0 done, whatever the verdict; 1 a service cannot be used, or refused a request; 2 wrong options;"
+    " 3 no verdict: no request ended, or the other service speculates too; 130 interrupted."
+)
 
 Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs the target alone, to compare with.")]
 AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
@@ -39,7 +44,17 @@ Record = Annotated[
     bool,
     typer.Option("--record", help="Write the result into the ConfigMap NAME-benchmark, for the service's status."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        dir_okay=False,
+        writable=True,
+        allow_dash=True,
+        help="Write the result as JSON, too; - to standard output, in the table's place.",
+    ),
+]
 
 
 def bench(
@@ -58,7 +73,7 @@ def bench(
     warm_up: WarmUp = 2,
     repeats: Repeats = 3,
     record: Record = False,
-    as_json: Json = False,
+    file: Json = None,
 ) -> None:
     """Run the command; exits with one of `EXIT_CODES`, or raises GenerateError."""
     if bool(name) == bool(url):
@@ -82,4 +97,4 @@ def bench(
         read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other, record, base
     )
     target, no_color = Endpoint(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
-    raise typer.Exit(bench(target, plan, as_json=as_json, no_color=no_color))
+    raise typer.Exit(bench(target, plan, file=file, no_color=no_color))

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tandem.cli.generate import Name, Namespace, Url, Wait
+from tandem.cli.generate import Name, Url, Wait
+from tandem.cli.options import Namespace
 
 HELP = (
     "Try a service on your own cluster and image, and write a report that can be sent back.\n\n"

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tandem.cli.options import Namespace, service_names
+
 HELP = (
     "Stream completions from a service, with their speed and how many draft tokens were accepted.\n\n"
     "On a terminal the prompt is dim, and text from accepted draft tokens green. tokens/s counts from sending"
@@ -16,8 +18,10 @@ EXIT_CODES = (
     " greedy tokens with and without speculation differ; 130 interrupted."
 )
 
-Name = Annotated[str, typer.Argument(help="SpeculativeInferenceService in the cluster of the current kubeconfig.")]
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
+Name = Annotated[
+    str,
+    typer.Argument(help="SpeculativeInferenceService of the cluster.", autocompletion=service_names),
+]
 Url = Annotated[str, typer.Option(help="HOST:PORT of a Triton gRPC endpoint, instead of a service's name.")]
 Wait = Annotated[
     float,

@@ -17,17 +17,29 @@ import tandem
 from tandem import names
 from tandem.api import ports
 from tandem.cli import benchmark as bench_command
+from tandem.cli import commands
 from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
-from tandem.errors import TandemError
+from tandem.cli.options import (
+    AsGroup,
+    AsUser,
+    Context,
+    Kubeconfig,
+    Namespace,
+    ResourceFiles,
+    SettingsFile,
+    connection,
+    on_cluster,
+    user_errors,
+)
+from tandem.client import kubectl
 
 if TYPE_CHECKING:
     from tandem.settings import Settings
 
 app = typer.Typer(
-    help="Speculative decoding on NVIDIA Triton and TensorRT-LLM, operated on Kubernetes.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True)
@@ -37,35 +49,128 @@ app.add_typer(metrics_app, name="metrics")
 cache_app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 
-SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", help="Settings file (YAML); defaults when not given.")
-]
+WITHOUT_OPTIONS = ("operator", "metrics")
+"""Programs of the cluster: with the pod's service account, or the current context of $KUBECONFIG."""
 
 
-@contextlib.contextmanager
-def user_errors() -> Any:
-    """Turn errors that Tandem raises on purpose into one line and exit code 1."""
-    try:
-        yield
-    except (TandemError, ExceptionGroup) as raised:
-        error = _alone(raised)
-        if not isinstance(error, TandemError):
-            raise
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(1) from error
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(tandem.__version__)
+        raise typer.Exit
 
 
-def _alone(raised: Exception) -> Exception:
-    """What a group of one is of: a task that ended the others."""
-    while isinstance(raised, ExceptionGroup) and len(raised.exceptions) == 1:
-        (raised,) = raised.exceptions
-    return raised
+@app.callback()
+def connect(
+    ctx: typer.Context,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    as_user: AsUser = None,
+    as_group: AsGroup = None,
+    namespace: Namespace = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Speculative decoding on NVIDIA Triton and TensorRT-LLM, operated on Kubernetes."""
+    options = connection(ctx.params)
+    if options and ctx.invoked_subcommand in WITHOUT_OPTIONS:
+        raise typer.BadParameter(f"{ctx.invoked_subcommand} takes none: it uses the current context of $KUBECONFIG")
+    ctx.with_resource(kubectl.connected(options))
+
+
+app.command("apply", epilog=commands.APPLY_CODES)(commands.apply)
+app.command("diff", epilog=commands.DIFF_CODES)(commands.diff)
+app.command("logs")(commands.logs)
+app.command("events")(commands.events)
+app.command("status", epilog=commands.STATUS_CODES)(commands.status)
+app.command("top")(commands.top)
+app.command("doctor", epilog=commands.DOCTOR_CODES)(commands.doctor)
+app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(on_cluster(bench_command.bench))
+app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
+    on_cluster(conformance_command.conformance)
+)
+app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(on_cluster(generate_command.generate))
 
 
 @app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(tandem.__version__)
+def render(
+    files: ResourceFiles,
+    settings: SettingsFile = None,
+    trtllm: Annotated[
+        bool, typer.Option("--trtllm-config", help="The file for trtllm-serve and trtllm-bench --config instead.")
+    ] = False,
+    diff: Annotated[
+        list[Path] | None,
+        typer.Option("--diff", metavar="FILE", help="What changes against these files, or folders; may be repeated."),
+    ] = None,
+    diff_git: Annotated[
+        str | None, typer.Option("--diff-git", metavar="REVISION", help="Or against the same files at this revision.")
+    ] = None,
+) -> None:
+    """Print the children of a SpeculativeInferenceService, offline: what the operator would apply.
+
+    With --diff or --diff-git, for pull requests: how they change, and a line for each service on standard error that
+    reports whether its pods roll.
+    """
+    from tandem.cli.manifests import accepted, judge_files
+    from tandem.cli.render import render_manifests, trtllm_config
+    from tandem.settings import load_settings
+
+    if (diff is not None) + (diff_git is not None) + trtllm > 1:
+        raise typer.BadParameter("give one of --diff, --diff-git and --trtllm-config")
+    with user_errors():
+        loaded = load_settings(settings)
+        if diff is not None or diff_git is not None:
+            _show_changes(files, diff, diff_git, loaded)
+            return
+        services = accepted(judge_files(files, loaded))
+        for service, profile in services:
+            _warn(service.name, profile.warnings)
+        if trtllm:
+            text, commands = trtllm_config(services)
+            for what, command in commands:
+                typer.echo(f"{what}: {command}", err=True)
+        else:
+            text = render_manifests(services, loaded)
+        typer.echo(text, nl=False)
+
+
+def _show_changes(files: list[Path], diff: list[Path] | None, revision: str | None, settings: "Settings") -> None:
+    from tandem.cli.base import at_revision, rollout
+    from tandem.cli.manifests import sources
+
+    base = at_revision(files, revision) if revision is not None else sources(diff or [])
+    text, lines = rollout(files, base, settings)
+    typer.echo(text, nl=False)
+    for line in lines:
+        typer.echo(line, err=True)
+
+
+@app.command()
+def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
+    """Say whether the API server and the operator would accept SpeculativeInferenceServices, offline.
+
+    All faults of all files, each with its line. Exit code 0 when there are none. Models, nodes and the rest of the
+    cluster are not looked at.
+    """
+    from tandem.cli.manifests import judge_files
+    from tandem.settings import load_settings
+
+    with user_errors():
+        judged = judge_files(files, load_settings(settings))
+    for one in judged:
+        for fault in one.faults:
+            typer.secho(fault, fg=typer.colors.RED, err=True)
+        if one.accepted:
+            _warn(one.name, one.accepted.warnings)
+            typer.echo(f"{one.name}: accepted, profile {one.accepted.profile.name}")
+    if any(one.faults for one in judged):
+        raise typer.Exit(1)
+
+
+def _warn(name: str, warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
 @app.command()
@@ -104,71 +209,28 @@ def conditions() -> None:
     typer.echo(conditions_reference(), nl=False)
 
 
-ResourceFiles = Annotated[
-    list[Path],
-    typer.Option("-f", "--filename", help="Resources (YAML); - for standard input. Repeat for more files."),
-]
+@app.command(hidden=True)
+def reference() -> None:
+    """Print all commands as a page (docs/reference/cli.md)."""
+    from tandem.cli.reference import cli_reference
+
+    typer.echo(cli_reference(app), nl=False)
 
 
 @app.command()
-def render(
-    files: ResourceFiles,
-    settings: SettingsFile = None,
-    trtllm: Annotated[
-        bool, typer.Option("--trtllm-config", help="The file for trtllm-serve and trtllm-bench --config instead.")
-    ] = False,
+def version() -> None:
+    """Print the version."""
+    typer.echo(tandem.__version__)
+
+
+@app.command()
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
-    """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
-    from tandem.cli.manifests import accepted, judge_files
-    from tandem.cli.render import render_manifests, trtllm_config
-    from tandem.settings import load_settings
+    """Print what completes this command's words in a shell, such as: source <(tandem completion bash)."""
+    from tandem.cli.plugin import script
 
-    with user_errors():
-        loaded = load_settings(settings)
-        services = accepted(judge_files(files, loaded))
-        for service, profile in services:
-            _warn(service.name, profile.warnings)
-        if trtllm:
-            text, commands = trtllm_config(services)
-            for what, command in commands:
-                typer.echo(f"{what}: {command}", err=True)
-        else:
-            text = render_manifests(services, loaded)
-        typer.echo(text, nl=False)
-
-
-@app.command()
-def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
-    """Say whether the API server and the operator would accept SpeculativeInferenceServices, offline.
-
-    All faults of all files, each with its line. Exit code 0 when there are none. Models, nodes and the rest of the
-    cluster are not looked at.
-    """
-    from tandem.cli.manifests import judge_files
-    from tandem.settings import load_settings
-
-    with user_errors():
-        judged = judge_files(files, load_settings(settings))
-    for one in judged:
-        for fault in one.faults:
-            typer.secho(fault, fg=typer.colors.RED, err=True)
-        if one.accepted:
-            _warn(one.name, one.accepted.warnings)
-            typer.echo(f"{one.name}: accepted, profile {one.accepted.profile.name}")
-    if any(one.faults for one in judged):
-        raise typer.Exit(1)
-
-
-def _warn(name: str, warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
-
-
-app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(user_errors()(bench_command.bench))
-app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
-    user_errors()(conformance_command.conformance)
-)
-app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
+    script(shell)
 
 
 CacheNamespace = Annotated[
@@ -178,6 +240,7 @@ CacheNamespace = Annotated[
 
 
 @cache_app.command("prune")
+@on_cluster
 def cache_prune(
     namespace: CacheNamespace = None,
     claim: Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")] = names.CACHE_CLAIM,
@@ -190,44 +253,8 @@ def cache_prune(
     """Remove models and engines that no service of the namespace refers to."""
     from tandem.cli import cache
 
-    with user_errors():
-        found = asyncio.run(cache.prune(namespace, claim, image, young=young, dry_run=dry_run))
+    found = asyncio.run(cache.prune(namespace, claim, image, young=young, dry_run=dry_run))
     typer.echo(cache.report(found, dry_run=dry_run))
-
-
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
-
-
-@app.command("status")
-def show_status(
-    name: Annotated[str, typer.Argument(help="SpeculativeInferenceService in the current kubeconfig's cluster.")],
-    namespace: Namespace = None,
-) -> None:
-    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas."""
-    from tandem.cli import status, words
-
-    with user_errors():
-        found = asyncio.run(status.read(name, namespace))
-        status.show(words.console(), *found, words.now())
-
-
-@app.command("top")
-def show_top(
-    namespace: Namespace = None,
-    everywhere: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Services of all namespaces.")] = False,
-    watch: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
-    ] = None,
-) -> None:
-    """Show services with their load and what speculation is worth, the busiest first.
-
-    RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
-    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns.
-    """
-    from tandem.cli import top, words
-
-    with user_errors():
-        asyncio.run(top.top(words.console(), namespace, everywhere=everywhere, watch=watch))
 
 
 LogFormat = Annotated[Literal["json", "text"], typer.Option(help="How log lines look.")]

@@ -3,8 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from tandem.cli.documents import Document, FieldPath, read
 from tandem.errors import TandemError
 from tandem.settings import Settings
 
+SUFFIXES = (".json", ".yaml", ".yml")
+"""Of the files that kubectl reads in a folder."""
 _FIELD = re.compile(r"\b[a-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_]+)+")
 
 
@@ -39,6 +41,39 @@ class Judged:
     accepted: Accepted | None = None
 
 
+@dataclass(frozen=True)
+class Source:
+    """The text of a file of manifests; or why it cannot be read."""
+
+    name: str
+    text: str = ""
+    error: str = ""
+    listed: bool = False
+    """Whether it was found in a folder, or stands among others: it need not have a service."""
+
+
+def sources(files: Iterable[Path]) -> list[Source]:
+    """The files, and those of folders that kubectl would read too (not of folders in them)."""
+    return [source for file in files for source in _sources(file)]
+
+
+def _sources(file: Path) -> Iterator[Source]:
+    if not file.is_dir():
+        yield _source(file)
+        return
+    found = sorted(each for each in file.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    if not found:
+        yield Source(str(file), error=f"there is no {', '.join(f'*{each}' for each in SUFFIXES)} in {file}")
+    yield from (replace(_source(each), listed=True) for each in found)
+
+
+def _source(file: Path) -> Source:
+    try:
+        return Source(str(file), read_text(file))
+    except ManifestError as error:
+        return Source(str(file), error=str(error))
+
+
 def read_text(file: Path) -> str:
     """The text of `file`, of standard input for `-`. Raises ManifestError."""
     try:
@@ -52,19 +87,32 @@ def read_text(file: Path) -> str:
 
 def judge_files(files: Iterable[Path], settings: Settings) -> list[Judged]:
     """What these files have; one that cannot be read is a fault, too. `-`: standard input."""
+    return judge_sources(sources(files), settings)
+
+
+def judge_sources(files: Sequence[Source], settings: Settings | None) -> list[Judged]:
+    """What these files have, of which any may have the services of a folder. Without settings the profiles are not
+    asked, so that no service is `accepted`."""
     found: list[Judged] = []
     for file in files:
-        try:
-            found += judge_all(read_text(file), settings, str(file))
-        except ManifestError as error:
-            found.append(Judged("", (str(error),)))
-    return found
+        judged = [] if file.error else _judge_text(file.text, settings, file.name)
+        none = file.error or f"{file.name}:1: no {KIND} in the file"
+        found += judged or ([Judged("", (none,))] if file.error or not file.listed else [])
+    return found or [Judged("", (f"there is no {KIND} in {', '.join(file.name for file in files)}",))]
 
 
 def judge_all(text: str, settings: Settings, file: str = "") -> list[Judged]:
     """What `text` has, in order; `file`: its name, for faults. One that has no service at all is a fault, too."""
-    found = [judged for document in read(text) for judged in _judge_document(document, settings, file or "line")]
-    return found or [Judged("", (f"{file or 'line'}:1: no {KIND} in the file",))]
+    return judge_sources([Source(file or "line", text)], settings)
+
+
+def objects(files: Iterable[Source]) -> list[dict[str, Any]]:
+    """All objects of files that can be read, of whichever kind."""
+    return [item for file in files for document in read(file.text) for _, item in _items(document.value)]
+
+
+def _judge_text(text: str, settings: Settings | None, file: str) -> list[Judged]:
+    return [judged for document in read(text) for judged in _judge_document(document, settings, file)]
 
 
 def accepted_all(text: str, settings: Settings, file: str = "") -> list[tuple[SpeculativeInferenceService, Accepted]]:
@@ -84,7 +132,7 @@ def accepted(judged: Iterable[Judged]) -> list[tuple[SpeculativeInferenceService
     return [(one.service, one.accepted) for one in judged if one.service and one.accepted]
 
 
-def _judge_document(document: Document, settings: Settings, file: str) -> Iterator[Judged]:
+def _judge_document(document: Document, settings: Settings | None, file: str) -> Iterator[Judged]:
     if document.error:
         yield Judged("", (f"{file}:{document.line}: {document.error}",))
     for path, item in _items(document.value):
@@ -107,7 +155,7 @@ def _items(document: Any) -> list[tuple[FieldPath, dict[str, Any]]]:
 
 
 def _judge(
-    raw: dict[str, Any], settings: Settings
+    raw: dict[str, Any], settings: Settings | None
 ) -> tuple[SpeculativeInferenceService | None, Accepted | None, list[Problem]]:
     """The service and the profile that runs it; else its faults, with paths in `raw`."""
     meta = raw.get("metadata")
@@ -120,8 +168,8 @@ def _judge(
     if raw.get("apiVersion") != API_VERSION:
         wrong.append(Problem(("apiVersion",), f"write {API_VERSION}"))
     faults = [Problem(each.path, f"{meta['name']}: {each}") for each in wrong]
-    if service is None:
-        return None, None, faults
+    if service is None or settings is None:
+        return service, None, faults
     for each in refusals(service.spec, settings, broken=bool(faults)):
         faults.append(Problem(_named(each.message, raw), f"{meta['name']}: {each.reason}: {each.message}"))
     answer = None if faults else accept(service.spec, settings)

@@ -25,7 +25,7 @@ def render_manifests(services: Iterable[Service], settings: Settings) -> str:
     Owner references are left out: they need the UID that the API server gives. So does the folder of a model that
     is downloaded: it is named after the content, here after its URI and revision.
     """
-    manifests = [manifest for service, _ in services for manifest in _children(service, settings)]
+    manifests = [manifest for service, _ in services for manifest in children(service, settings)]
     return yaml.dump_all(manifests, Dumper=Dumper, sort_keys=False, width=110)
 
 
@@ -49,7 +49,8 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 Dumper.add_representer(str, _text)
 
 
-def _children(service: SpeculativeInferenceService, settings: Settings) -> list[Object]:
+def children(service: SpeculativeInferenceService, settings: Settings) -> list[Object]:
+    """The children of a new service. Raises ManifestError."""
     desired = desired_of(service, settings)
     if isinstance(desired, Refusal):
         raise ManifestError(f"{service.name}: {desired.reason}: {desired.message}")

@@ -1,8 +1,10 @@
-"""`tandem status`: all that is known of one service."""
+"""`tandem status NAME`: all that is known of one service, as text or as an object."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -13,7 +15,8 @@ from tandem.api.conditions import ConditionType
 from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cli.live import parse
-from tandem.cli.words import age, factor, number, percent, quantity
+from tandem.cli.services import summary
+from tandem.cli.words import NONE, age, factor, number, percent, quantity
 from tandem.client import kubectl
 from tandem.client.generate.format import printable
 from tandem.cluster.manifests import label
@@ -30,8 +33,17 @@ Listed = list[Object] | str
 """Objects; or why they cannot be read: who may see services need not see all that is theirs."""
 
 
-async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceService, Listed, Listed]:
-    """The service, its server pods and its HorizontalPodAutoscaler, whoever made it. Raises kubectl.ClusterError."""
+@dataclass(frozen=True)
+class Seen:
+    """A service, its server pods and its HorizontalPodAutoscalers, whoever made them."""
+
+    service: SpeculativeInferenceService
+    pods: Listed
+    autoscalers: Listed
+
+
+async def read(name: str, namespace: str | None) -> Seen:
+    """The service and what is its own. Raises kubectl.ClusterError."""
     place = ["--namespace", namespace] if namespace else []
     service = parse(await kubectl.get(f"{PLURAL}.{GROUP}", name, *place))
     place = ["--namespace", service.namespace]
@@ -40,31 +52,63 @@ async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceSe
         _listed("pods", *place, "--selector", f"{of_service},{names.LABEL_COMPONENT}={names.SERVER}"),
         _listed("horizontalpodautoscalers.v2.autoscaling", *place, "--selector", of_service),
     )
-    return service, pods, autoscalers
+    return Seen(service, pods, autoscalers)
 
 
 async def _listed(*arguments: str) -> Listed:
     try:
-        return list((await kubectl.get(*arguments))["items"])
+        return await kubectl.listed(*arguments)
     except kubectl.ClusterError as error:
         return str(error)
 
 
-def show(
-    console: Console,
-    service: SpeculativeInferenceService,
-    pods: Listed,
-    autoscalers: Listed,
-    now: datetime,
-) -> None:
+def show(console: Console, seen: Seen, now: datetime, *, wide: bool = False) -> None:
     """Write it, a line each; long lines are the terminal's to wrap."""
-    for line in lines(service, pods, autoscalers, now):
+    for line in lines(seen, now, wide=wide):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def lines(service: SpeculativeInferenceService, pods: Listed, autoscalers: Listed, now: datetime) -> Iterator[Text]:
+def as_object(seen: Seen) -> dict[str, Any]:
+    """The same for programs: the summary of `services`, the status's own parts, pods and autoscalers. Pure.
+
+    What may not be read is null.
+    """
+    status = seen.service.status.model_dump(by_alias=True, mode="json", exclude_none=True)
+    pods = None if isinstance(seen.pods, str) else [_pod_object(pod) for pod in _by_name(seen.pods)]
+    autoscalers = None if isinstance(seen.autoscalers, str) else [_autoscaler_object(a) for a in seen.autoscalers]
+    shown = {name: status.get(name) for name in ("conditions", "speculation", "autoscaling")}
+    return {**summary(seen.service), **shown, "pods": pods, "autoscalers": autoscalers}
+
+
+def _pod_object(pod: Object) -> dict[str, Any]:
+    state = _state(pod)
+    return {
+        "name": pod["metadata"]["name"],
+        "revision": label(pod, names.LABEL_REVISION),
+        "node": pod["spec"].get("nodeName"),
+        "ip": pod.get("status", {}).get("podIP"),
+        "restarts": _restarts(pod),
+        "ready": state == ANSWERS,
+        "state": state,
+    }
+
+
+def _autoscaler_object(live: Object) -> dict[str, Any]:
+    spec, status = live["spec"], live.get("status", {})
+    return {
+        "kind": live["kind"],
+        "name": live["metadata"]["name"],
+        "replicas": status.get("currentReplicas", 0),
+        "desiredReplicas": status.get("desiredReplicas", 0),
+        "minReplicas": spec.get("minReplicas", 1),
+        "maxReplicas": spec["maxReplicas"],
+        "averageValue": _average(status),
+    }
+
+
+def lines(seen: Seen, now: datetime, *, wide: bool = False) -> Iterator[Text]:
     """The lines. Pure."""
-    spec, status = service.spec, service.status
+    service, spec, status = seen.service, seen.service.spec, seen.service.status
     about = f"{spec.runtime.mode} {spec.speculation.decoding_type}, profile {spec.runtime.profile}"
     yield Text.assemble((f"{service.namespace}/{service.name}", "bold"), f"  {about}")
     if status.url:
@@ -78,15 +122,15 @@ def lines(service: SpeculativeInferenceService, pods: Listed, autoscalers: Liste
     yield Text()
     yield from _conditions(status.conditions, now)
     yield Text()
-    yield from _pods(service, pods)
+    yield from _pods(service, seen.pods, wide)
     if status.speculation:
         yield from _under("speculation", _speculation(status.speculation, now))
     if status.autoscaling:
         yield from _under("autoscaling", _autoscaling(status.autoscaling, now))
-    if not isinstance(autoscalers, str):
-        yield from _under("", (_autoscaler(autoscaler) for autoscaler in autoscalers))
+    if not isinstance(seen.autoscalers, str):
+        yield from _under("", (_autoscaler(autoscaler) for autoscaler in seen.autoscalers))
     elif spec.autoscaling:
-        yield _headed("autoscaler", autoscalers)
+        yield _headed("autoscaler", seen.autoscalers)
 
 
 def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text]:
@@ -105,7 +149,7 @@ def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text
         )
 
 
-def _pods(service: SpeculativeInferenceService, pods: Listed) -> Iterator[Text]:
+def _pods(service: SpeculativeInferenceService, pods: Listed, wide: bool) -> Iterator[Text]:
     status = service.status
     rolled = status.current_revision or "none yet"
     going = f", going to {status.update_revision}" if status.update_revision != status.current_revision else ""
@@ -116,9 +160,18 @@ def _pods(service: SpeculativeInferenceService, pods: Listed) -> Iterator[Text]:
     states = {str(pod["metadata"]["name"]): _state(pod) for pod in pods}
     ready = sum(state == ANSWERS for state in states.values())
     yield _headed("pods", f"{ready} of {service.spec.replicas} answer")
-    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
+    for pod in _by_name(pods):
         where, name = pod["spec"].get("nodeName", "no node yet"), pod["metadata"]["name"]
-        yield _headed("", f"{name}  {label(pod, names.LABEL_REVISION)}  {where}  {states[name]}")
+        more = f"  {pod.get('status', {}).get('podIP', NONE)}  {counted(_restarts(pod), 'restart')}" if wide else ""
+        yield _headed("", f"{name}  {label(pod, names.LABEL_REVISION)}  {where}{more}  {states[name]}")
+
+
+def _by_name(pods: Sequence[Object]) -> list[Object]:
+    return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def _restarts(pod: Object) -> int:
+    return sum(each.get("restartCount", 0) for each in pod.get("status", {}).get("containerStatuses") or ())
 
 
 def _state(pod: Object) -> str:
@@ -151,13 +204,19 @@ def _autoscaling(decided: AutoscalingStatus, now: datetime) -> Iterator[str]:
 
 def _autoscaler(live: Object) -> str:
     spec, status = live["spec"], live.get("status", {})
-    metrics = [m.get("object") or m.get("external") or {} for m in status.get("currentMetrics") or []]
-    values = [value for metric in metrics if (value := metric.get("current", {}).get("averageValue"))]
-    read = f", reads {number(quantity(values[0]))} a replica" if values else ""
+    average = _average(status)
+    read = "" if average is None else f", reads {number(average)} a replica"
     return (
         f"{live['kind']} {live['metadata']['name']}: {counted(status.get('currentReplicas', 0), 'replica')}, desired"
         f" {status.get('desiredReplicas', 0)}, between {spec.get('minReplicas', 1)} and {spec['maxReplicas']}{read}"
     )
+
+
+def _average(status: Object) -> float | None:
+    """The metric's value a replica, as a HorizontalPodAutoscaler reads it."""
+    metrics = [m.get("object") or m.get("external") or {} for m in status.get("currentMetrics") or []]
+    values = [value for metric in metrics if (value := metric.get("current", {}).get("averageValue"))]
+    return quantity(values[0]) if values else None
 
 
 def _under(heading: str, lines: Iterator[str]) -> Iterator[Text]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import compress
+from typing import Any
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -16,7 +17,9 @@ from rich.text import Text
 from tandem.api import GROUP, PLURAL
 from tandem.api.conditions import ConditionType, ServingReason
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cli.live import parse
+from tandem.cli.output import Format, write_object
+from tandem.cli.services import none_here, summary
+from tandem.cli.services import read as services_of
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
 from tandem.client import kubectl
 
@@ -44,9 +47,7 @@ class ServiceTable:
 
 async def read(namespace: str | None, everywhere: bool) -> ServiceTable:
     """Services of a namespace (the context's when None), or of all. Raises kubectl.ClusterError."""
-    place = ["--all-namespaces"] if everywhere else ["--namespace", namespace] if namespace else []
-    found = (await kubectl.get(f"{PLURAL}.{GROUP}", *place))["items"]
-    services = [parse(item) for item in found]
+    services = await services_of(namespace, everywhere)
     spaces = sorted({service.namespace for service in services})
     asked = [(space, name) for space in spaces for name in (RUNNING, WAITING, TOKENS)]
     gate = asyncio.Semaphore(AT_ONCE)
@@ -80,9 +81,35 @@ def table(board: ServiceTable, at: datetime, *, everywhere: bool, less: int = 0)
         broken = less == len(LEAST) and name in ("NAMESPACE", "NAME")
         justify: JustifyMethod = "left" if name in WORDS else "right"
         made.add_column(name, justify=justify, no_wrap=not broken, overflow="fold" if broken else "ellipsis")
-    for service in sorted(board.services, key=lambda s: (-_tokens(board, s), s.namespace, s.name)):
+    for service in _busiest_first(board):
         made.add_row(*compress(_row(board, service, at), shown))
     return made
+
+
+def as_object(board: ServiceTable) -> dict[str, Any]:
+    """The same for programs; what is not known is null. Pure."""
+    rows = [_object(board, service) for service in _busiest_first(board)]
+    return {"services": rows, "problem": board.problem or None}
+
+
+def _object(board: ServiceTable, service: SpeculativeInferenceService) -> dict[str, Any]:
+    key, status, seen = (service.namespace, service.name), service.status, service.status.speculation
+    load = {"running": RUNNING, "waiting": WAITING, "tokensPerSecond": TOKENS}
+    decided = status.autoscaling
+    return {
+        **summary(service),
+        **{name: board.metrics.get(metric, {}).get(key) for name, metric in load.items()},
+        "acceptanceRate": seen.acceptance_rate if seen else None,
+        "meanAcceptedLength": seen.mean_accepted_length if seen else None,
+        "speedup": seen.speedup if seen else None,
+        "observedAt": seen.observed_at if seen else None,
+        "desiredReplicas": decided.desired_replicas if decided else None,
+        "signal": decided.signal if decided else None,
+    }
+
+
+def _busiest_first(board: ServiceTable) -> list[SpeculativeInferenceService]:
+    return sorted(board.services, key=lambda service: (-_tokens(board, service), service.namespace, service.name))
 
 
 def _tokens(board: ServiceTable, service: SpeculativeInferenceService) -> float:
@@ -116,6 +143,11 @@ def _replicas(service: SpeculativeInferenceService) -> str:
     return f"{service.status.ready_replicas or 0}/{service.spec.replicas}{going}"
 
 
+async def write(namespace: str | None, *, everywhere: bool, form: Format) -> None:
+    """Read, and write the object. Raises kubectl.ClusterError."""
+    write_object(as_object(await read(namespace, everywhere)), form)
+
+
 async def top(console: Console, namespace: str | None, *, everywhere: bool, watch: float | None) -> None:
     """Read and show; every `watch` seconds where that is given, until cancelled.
 
@@ -147,7 +179,7 @@ async def _again(console: Console, namespace: str | None, everywhere: bool) -> T
 async def _shown(console: Console, namespace: str | None, everywhere: bool) -> Table | Text:
     board = await read(namespace, everywhere)
     if not board.services:
-        return Text("there are no services" + ("" if everywhere else " here; -A shows those of all namespaces"))
+        return Text(none_here(everywhere))
     return fitting(console, board, now(), everywhere=everywhere)
 
 

@@ -1,11 +1,14 @@
 """How `tandem status` and `tandem top` show figures, ages and quantities, and where."""
 
+import re
 from datetime import UTC, datetime
 
 from rich.console import Console
 
 NONE = "-"
-_SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_DECIMAL = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_SUFFIXES = _DECIMAL | {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", 1)}
+_QUANTITY = re.compile(rf"([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)({'|'.join(_SUFFIXES)})")
 
 
 def percent(value: float | None) -> str:
@@ -32,10 +35,10 @@ def age(since: str, now: datetime) -> str:
     return f"{seconds:.0f} s"
 
 
-def console() -> Console:
-    """Standard output; where it is no terminal, wide enough for whole tables."""
+def console(*, wide: bool = False) -> Console:
+    """Standard output; where it is no terminal, or `wide` is asked for, wide enough for whole tables."""
     made = Console()
-    return made if made.is_terminal else Console(width=240)
+    return made if made.is_terminal and not wide else Console(width=240)
 
 
 def now() -> datetime:
@@ -44,9 +47,11 @@ def now() -> datetime:
 
 
 def quantity(text: str) -> float:
-    """A Kubernetes Quantity with a decimal suffix, such as 1430m.
+    """A Kubernetes Quantity, such as 1430m or 2Gi. Raises ValueError.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
-    digits = text.rstrip("".join(_SUFFIXES))
-    return float(digits) * _SUFFIXES[text[len(digits) :]]
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no quantity")
+    return float(match[1]) * _SUFFIXES[match[2]]

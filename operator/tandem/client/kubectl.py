@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import json
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from tandem.api import PLURAL
@@ -12,10 +15,61 @@ from tandem.errors import TandemError
 
 API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 STOP_SECONDS = 5
+LONGEST_LINE = 16 << 20
+"""Of a log, bytes."""
+_OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("options", default=())
 
 
 class ClusterError(TandemError):
     """The cluster, or something in it, cannot be reached or found; the message says what to do."""
+
+
+@contextlib.contextmanager
+def connected(options: Sequence[str]) -> Iterator[None]:
+    """Within it each kubectl gets these options too, such as --context=NAME: the last of several wins."""
+    token = _OPTIONS.set((*_OPTIONS.get(), *options))
+    try:
+        yield
+    finally:
+        _OPTIONS.reset(token)
+
+
+def options() -> tuple[str, ...]:
+    """The options of each kubectl now."""
+    return _OPTIONS.get()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a kubectl that has ended wrote."""
+
+    code: int
+    out: str
+    errors: str
+    """Standard error."""
+
+    @property
+    def error(self) -> str:
+        """The last line of its errors."""
+        return (self.errors.splitlines() or ["kubectl failed without an error message"])[-1]
+
+
+async def run(*arguments: str, otherwise: str = "", stdin: str = "") -> Answer:
+    """The end of `kubectl <arguments>`, which reads `stdin`, whatever its exit code.
+
+    Raises:
+        ClusterError: there is no kubectl; `otherwise` says what to do without it.
+    """
+    given = PIPE if stdin else DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments, otherwise=otherwise), stdin=given, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        out, err = await process.communicate(stdin.encode() or None)
+    finally:
+        await stop(process)
+    assert process.returncode is not None
+    return Answer(process.returncode, out.decode(), err.decode("utf-8", "replace").strip())
 
 
 async def kubectl(*arguments: str, otherwise: str = "", stdin: str = "") -> str:
@@ -24,17 +78,15 @@ async def kubectl(*arguments: str, otherwise: str = "", stdin: str = "") -> str:
     Raises:
         ClusterError: it failed, or is not there; `otherwise` says what to do without it.
     """
-    command = (executable(otherwise), *arguments)
-    given = PIPE if stdin else DEVNULL
-    process = await asyncio.create_subprocess_exec(*command, stdin=given, stdout=PIPE, stderr=PIPE)
-    try:
-        out, err = await process.communicate(stdin.encode() or None)
-    finally:
-        await stop(process)
-    if process.returncode:
-        lines = err.decode("utf-8", "replace").strip().splitlines() or ["kubectl failed without an error message"]
-        raise ClusterError(explain(lines[-1]))
-    return out.decode()
+    answer = await run(*arguments, otherwise=otherwise, stdin=stdin)
+    if answer.code:
+        raise ClusterError(explain(answer.error))
+    return answer.out
+
+
+async def listed(*arguments: str) -> list[dict[str, Any]]:
+    """The objects that `kubectl get <arguments>` lists. Raises ClusterError."""
+    return list((await get(*arguments))["items"])
 
 
 async def get(*arguments: str, otherwise: str = "") -> dict[str, Any]:
@@ -81,9 +133,26 @@ def explain(message: str) -> str:
     return f"{message}; kubectl uses the current kubeconfig: see `kubectl config current-context`"
 
 
-def executable(otherwise: str = "") -> str:
-    """Path of kubectl. Raises ClusterError."""
+def command(*arguments: str, otherwise: str = "") -> list[str]:
+    """The words of `kubectl <arguments>`, with the options of the connection. Raises ClusterError."""
     path = shutil.which("kubectl")
     if path is None:
         raise ClusterError(f"kubectl is not in PATH: install it{otherwise}")
-    return path
+    return [path, *_OPTIONS.get(), *arguments]
+
+
+async def lines(*arguments: str) -> AsyncGenerator[str]:
+    """What `kubectl <arguments>` writes, its errors too, line by line; it is ended with the iterator.
+
+    Raises:
+        ClusterError: there is no kubectl.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, limit=LONGEST_LINE
+    )
+    assert process.stdout
+    try:
+        async for line in process.stdout:
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+    finally:
+        await stop(process)

@@ -93,10 +93,17 @@ def _metrics(service: SpeculativeInferenceService, reading: Reading) -> Finding:
     if report is None:
         message = "there is no report of this service yet"
         return Finding(kind, "Unknown", ServingReason.NO_REPORT, message)
+    if report.blind and not reading.blind:
+        message = f"{counted(report.unknown, 'Ready pod')}, none with metrics yet"
+        before = _before(service, kind)
+        stands = before is not None and before.status != "Unknown"
+        return _as_before(service, kind, ServingReason.PODS_STARTING, message, stands)
     if report.blind:
         first = f": {report.problems[0]}" if report.problems else ""
         message = f"{counted(report.unknown, 'Ready pod')}, none with metrics that can be read{first}"
         return Finding(kind, "False", ServingReason.NO_POD_REPORTS_METRICS, message)
+    if not report.pods:
+        return Finding(kind, "Unknown", ServingReason.NO_READY_PODS, "no server pod is Ready")
     return Finding(kind, "True", ServingReason.METRICS_REPORTED, "the pods report metrics")
 
 

@@ -43,6 +43,8 @@ class Reading:
     """How revisions stand against the minimum accepted length, by digest."""
     problem: str = ""
     """Why it does not answer; empty when it does, or was silent for a short while."""
+    blind: bool = False
+    """Whether Ready pods report no metrics, for `BLIND_SECONDS` or longer."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class ShownReport:
     """Since when there are Ready pods and none reports metrics; None while that is not so."""
     unreachable_at: float | None = field(default=None, compare=False)
     """When an objective was last out of reach by a report; None: never."""
+    blind: bool = False
+    """As in `Reading`."""
 
 
 def update(before: ShownReport | None, now: ServiceReport, at: float) -> ShownReport:
@@ -66,7 +70,8 @@ def update(before: ShownReport | None, now: ServiceReport, at: float) -> ShownRe
     was of another service of that name."""
     if before is None or before.report.uid != now.uid:
         unreachable_at = at if _unreachable(now) else None
-        return ShownReport(now, False, standings({}, now, at), at, at, unreachable_at=unreachable_at)
+        since = at if now.blind else None
+        return ShownReport(now, False, standings({}, now, at), at, at, since, unreachable_at)
     stand = standings(before.standings, now, at)
     unreachable_at = at if _unreachable(now) else before.unreachable_at
     if unreachable_at is not None and at - unreachable_at < UNREACHABLE_SECONDS:
@@ -75,11 +80,18 @@ def update(before: ShownReport | None, now: ServiceReport, at: float) -> ShownRe
     merged = now if now.tokens_per_second else now.model_copy(update=_speculation_of(before.report))
     since = (at if before.blind_since is None else before.blind_since) if now.blind else None
     idle = before.idle if now.blind else at - traffic_at >= IDLE_SECONDS
-    sight = now.blind != before.report.blind and (since is None or at - since >= BLIND_SECONDS)
+    blind = since is not None and at - since >= BLIND_SECONDS
+    sight = blind != before.blind or (since is None and _sight(now) != _sight(before.report))
     due = at - before.shown_at >= SHOW_SECONDS
     if due and (idle != before.idle or sight or material(before.report, merged)):
-        return ShownReport(merged, idle, stand, at, traffic_at, since, unreachable_at)
-    return ShownReport(before.report, before.idle, stand, before.shown_at, traffic_at, since, unreachable_at)
+        return ShownReport(merged, idle, stand, at, traffic_at, since, unreachable_at, blind)
+    shown_at, blind = before.shown_at, before.blind
+    return ShownReport(before.report, before.idle, stand, shown_at, traffic_at, since, unreachable_at, blind)
+
+
+def _sight(report: ServiceReport) -> tuple[bool, bool]:
+    """Whether pods report metrics, and whether only pods are there that do not."""
+    return report.pods > 0, report.blind
 
 
 def _unreachable(report: ServiceReport) -> str:

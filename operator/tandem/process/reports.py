@@ -67,7 +67,7 @@ class ReportReader:
         shown = self._shown.get((namespace, name))
         if shown is None or shown.report.uid not in ("", uid):
             return Reading(answered=self._answered, problem=self._problem)
-        return Reading(shown.report, shown.idle, self._answered, shown.standings, self._problem)
+        return Reading(shown.report, shown.idle, self._answered, shown.standings, self._problem, shown.blind)
 
     def forget(self, namespace: str, name: str) -> None:
         """A service is gone: it does not ask any more."""

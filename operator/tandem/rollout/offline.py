@@ -15,14 +15,19 @@ from tandem.rollout.verdict import Verdict
 from tandem.settings import Settings
 
 
-def desired_of(service: SpeculativeInferenceService, settings: Settings) -> Desired | Refusal:
+def desired_of(
+    service: SpeculativeInferenceService, settings: Settings, observed: Observed | None = None
+) -> Desired | Refusal:
     """All children, with the Jobs of all tasks and without their results: `decide`, as though each task passed.
 
-    The folder of a model that is downloaded is named after the content; here after its URI and revision.
+    The folder of a model that is downloaded is named after the content; here after its URI and revision. `observed`:
+    children that are there, such as the results of tasks that did pass.
     """
-    decision = decide(service, settings, Observed())
+    observed = observed or Observed()
+    decision = decide(service, settings, observed)
     claim, jobs = decision.desired.cache_claim, [*decision.desired.jobs]
-    observed = Observed(claim=Claim(access_modes=tuple(service.spec.storage.cache.access_modes), made_by_us=True))
+    made = Claim(access_modes=tuple(service.spec.storage.cache.access_modes), made_by_us=True)
+    observed = replace(observed, claim=observed.claim or made)
     for _ in names.TASKS:  # each kind waits for the one before
         if decision.refusal or decision.passed:
             break

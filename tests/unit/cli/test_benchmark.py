@@ -4,18 +4,22 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from support.completions import completion
 from tandem.client.bench import app, load, record
-from tandem.client.bench.figures import Level, Side, Window, refused, verdict
+from tandem.client.bench.figures import Level, Side, Window, refused, unjudged, verdict
 from tandem.client.bench.load import Load, play
 from tandem.client.generate.app import Endpoint
 from tandem.client.generate.errors import RequestRefusedError
 from tandem.client.generate.figures import Chunk, Completion
 from tandem.client.generate.request import Request, Sampling
+from tandem.client.generate.view import PLAIN_WIDTH
 from tandem.client.kubectl import ClusterError
 
 
@@ -23,9 +27,13 @@ def window(tokens: int, *completions: Completion) -> Window:
     return Window(2.0, tokens, completions, tuple(c.first_token_seconds for c in completions))
 
 
-def level(streams: int, *pairs: tuple[int, int]) -> Level:
-    ours, alone = zip(*pairs, strict=True)
-    return Level(streams, Side(tuple(map(window, ours))), Side(tuple(map(window, alone))))
+def level(streams: int, *pairs: tuple[int, int], ended: tuple[bool, bool] = (True, True)) -> Level:
+    """Tokens of each side in pairs of windows; `ended`: whether requests of each side ended."""
+    done = completion(2, 1.0, 0.5)
+    ours, alone = (
+        [window(n, *[done] * end) for n in of] for of, end in zip(zip(*pairs, strict=True), ended, strict=True)
+    )
+    return Level(streams, Side(tuple(ours)), Side(tuple(alone)))
 
 
 def test_a_sides_figures_are_of_all_its_windows() -> None:
@@ -64,6 +72,10 @@ def test_speedup(pairs: list[tuple[int, int]], speedup: float | None, reason: st
     assert level(1, *pairs).speedup == speedup, reason
 
 
+NO_VERDICT = (
+    "at no load both sides ended a request, so there is no verdict: make the windows longer (--seconds), or the"
+    " answers shorter (--max-tokens)"
+)
 NOT_ALONE = Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.5, drafted=8, accepted=6)),)))
 
 
@@ -97,11 +109,44 @@ NOT_ALONE = Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.
             [NOT_ALONE],
             "the service of --against speculates too: give one of decodingType None",
         ),
+        ([level(1, (3, 2), ended=(False, True))], NO_VERDICT),
+        ([level(1, (3, 2), ended=(True, False))], NO_VERDICT),
+        ([level(1, (0, 2), ended=(False, True))], NO_VERDICT),
+        ([level(1, (3, 2)), level(4, (3, 9), ended=(True, False))], "speculation pays at every load measured"),
     ],
-    ids=["pays", "harms", "harms at some", "pairs that disagree", "no difference", "no tokens", "nobody is alone"],
+    ids=[
+        *("pays", "harms", "harms at some", "pairs that disagree", "no difference", "no tokens", "nobody is alone"),
+        *("no request with speculation", "nor without", "nor a token", "at another load"),
+    ],
 )
 def test_verdict(levels: list[Level], says: str) -> None:
     assert verdict(levels) == says
+
+
+def test_a_load_without_a_verdict_is_named() -> None:
+    silent = level(4, (3, 9), ended=(True, False))
+    assert unjudged([level(1, (3, 2)), silent]).startswith("no verdict at 4 streams, where one side ended no request")
+    assert unjudged([level(1, (3, 2))]) == ""
+    assert unjudged([silent]) == "", "the verdict has it"
+    assert [each.streams for each in record.recorded([level(1, (3, 2)), silent])] == [1]
+
+
+def test_the_spread_of_repeats_is_shown() -> None:
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(app.table([level(1, (30, 20), (40, 20), (33, 20)), level(4, (30, 20))]))
+    first, second = (" ".join(line.split()) for line in capture.get().splitlines()[1:])
+    assert first.startswith("1 16.5 (15.0-20.0) 10.0 1.65 (1.50-2.00)")
+    assert second.startswith("4 15.0 10.0 1.50")
+
+
+def test_a_row_is_a_line_where_there_is_no_terminal() -> None:
+    console = Console(width=PLAIN_WIDTH)
+    fast = level(64, (40_000, 20_000), (42_222, 19_999), (38_888, 21_111))
+    with console.capture() as capture:
+        console.print(app.table([fast]))
+    assert len(capture.get().splitlines()) == 2, capture.get()
+    assert "20000.0 (19444-21111)" in capture.get()
 
 
 def test_refused_requests_are_told_of() -> None:
@@ -157,10 +202,9 @@ async def test_who_refuses_everything_is_not_measured() -> None:
     assert server.asked == 3, "one a stream"
 
 
-@pytest.mark.parametrize("as_json", [True, False], ids=["JSON", "a table"])
-def test_what_was_measured_is_shown_though_the_rest_cannot_be(
-    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def measured_by(monkeypatch: pytest.MonkeyPatch, ended: bool = True) -> app.BenchmarkPlan:
+    """A plan of two loads, of which the second is refused. `ended`: whether requests end at the first."""
+
     @contextlib.asynccontextmanager
     async def servers(*_: Any) -> AsyncIterator[tuple[None, None]]:
         yield None, None
@@ -168,18 +212,33 @@ def test_what_was_measured_is_shown_though_the_rest_cannot_be(
     async def measure(_: None, __: None, plan: app.BenchmarkPlan, streams: int, *___: Any) -> Level:
         if streams == 4:
             raise RequestRefusedError("the pod is gone")
-        return level(streams, (3, 2))
+        return level(streams, (3, 2), ended=(ended, ended))
 
     monkeypatch.setattr(app, "_servers", servers)
     monkeypatch.setattr(app, "_level", measure)
-    plan = app.BenchmarkPlan(["p"], Sampling(8), [1, 4], warm_up=0, seconds=1, repeats=1)
+    return app.BenchmarkPlan(["p"], Sampling(8), [1, 4], warm_up=0, seconds=1, repeats=1)
+
+
+@pytest.mark.parametrize("name", ["-", "", "result.json"], ids=["JSON", "a table", "both"])
+def test_what_was_measured_is_shown_though_the_rest_cannot_be(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan, file = measured_by(monkeypatch), Path(name) if name == "-" else tmp_path / name if name else None
     with pytest.raises(RequestRefusedError):
-        app.bench(Endpoint(url="x:1"), plan, as_json=as_json, no_color=True)
+        app.bench(Endpoint(url="x:1"), plan, file=file, no_color=True)
     shown = capsys.readouterr().out
-    if as_json:
-        assert [each["streams"] for each in json.loads(shown)["levels"]] == [1]
-    else:
+    if name != "-":
         assert shown.splitlines()[1].split()[:4] == ["1", "1.5", "1.0", "1.50"]
+    if file:
+        found = json.loads(shown if name == "-" else file.read_text(encoding="utf-8"))
+        assert [each["streams"] for each in found["levels"]] == [1]
+        assert (found["judged"], found["levels"][0]["speculative"]["lowestTokensPerSecond"]) == (True, 1.5)
+
+
+@pytest.mark.parametrize(("ended", "code"), [(True, 0), (False, 3)], ids=["a verdict", "none"])
+def test_the_exit_code(ended: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = replace(measured_by(monkeypatch, ended), streams=[1])
+    assert app.bench(Endpoint(url="x:1"), plan, file=None, no_color=True) == code
 
 
 @pytest.mark.parametrize(

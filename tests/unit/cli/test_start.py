@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from tandem.cli import app
-from tandem.cli.main import user_errors
+from tandem.cli.options import user_errors
 from tandem.errors import SettingsError
 
 REPOSITORY = Path(__file__).parents[3]

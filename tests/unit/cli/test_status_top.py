@@ -12,7 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cli import app, status, top, words
+from tandem.cli import app, status, top
+from tandem.cli.status import Listed, Seen
 from tandem.client.kubectl import ClusterError, parsed
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -97,35 +98,38 @@ def service(**status_fields: Any) -> SpeculativeInferenceService:
     return SpeculativeInferenceService.model_validate(raw)
 
 
+def text(seen: SpeculativeInferenceService, pods: Listed, autoscalers: Listed, *, wide: bool = False) -> str:
+    return "\n".join(line.plain for line in status.lines(Seen(seen, pods, autoscalers), NOW, wide=wide))
+
+
 def raw_list(*items: SpeculativeInferenceService) -> dict[str, Any]:
     return {"items": [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in items]}
 
 
 def test_status_shows_all_that_is_known() -> None:
-    lines = [line.plain for line in status.lines(service(), yaml.safe_load(PODS), yaml.safe_load(HPA), NOW)]
-    assert "\n".join(lines) + "\n" == SHOWN
+    assert text(service(), yaml.safe_load(PODS), yaml.safe_load(HPA)) + "\n" == SHOWN
 
 
 def test_status_of_a_new_service_says_who_has_to_act() -> None:
     new = service(observedGeneration=None, conditions=[], speculation=None, autoscaling=None, currentRevision=None)
-    text = "\n".join(line.plain for line in status.lines(new, [], [], NOW))
-    assert "the operator has not acted on this spec yet: check that it runs" in text
-    assert "revision      none yet" in text
-    assert "speculation" not in text
+    shown = text(new, [], [])
+    assert "the operator has not acted on this spec yet: check that it runs" in shown
+    assert "revision      none yet" in shown
+    assert "speculation" not in shown
 
 
 def test_what_pods_say_cannot_steer_the_terminal() -> None:
     pod = yaml.safe_load(PODS)[1]
     pod["status"]["conditions"][0]["message"] = "\x1b[2J[red]gone"
-    text = "\n".join(line.plain for line in status.lines(service(), [pod], [], NOW))
-    assert "\x1b" not in text
-    assert "␛[2J[red]gone" in text
+    shown = text(service(), [pod], [])
+    assert "\x1b" not in shown
+    assert "␛[2J[red]gone" in shown
 
 
 def test_status_of_a_service_that_goes_says_so() -> None:
     metadata = {**service().metadata, "deletionTimestamp": "2026-01-01T12:00:00Z"}
     gone = service().model_copy(update={"metadata": metadata})
-    assert "it is being deleted" in [line.plain for line in status.lines(gone, [], [], NOW)]
+    assert "it is being deleted" in text(gone, [], []).splitlines()
 
 
 GOING = [
@@ -140,17 +144,25 @@ GOING = [
 def test_pods_that_serve_no_more_do_not_count(metadata: dict[str, str], state: dict[str, str], said: str) -> None:
     ready = yaml.safe_load(PODS)[0]
     going = {**ready, "metadata": {**ready["metadata"], **metadata}, "status": {**ready["status"], **state}}
-    text = "\n".join(line.plain for line in status.lines(service(), [going], [], NOW))
-    assert "pods          0 of 2 answer" in text
-    assert f"node-1  {said}\n" in text
+    shown = text(service(), [going], [])
+    assert "pods          0 of 2 answer" in shown
+    assert f"node-1  {said}\n" in shown
 
 
 def test_status_shows_advice() -> None:
     advice = {"gain": 1.2, "message": "write maxConcurrency: 8"}
     seen = {"samples": 9, "observedAt": "2026-01-01T11:59:00Z", "advice": advice}
-    text = "\n".join(line.plain for line in status.lines(service(speculation=seen), [], [], NOW))
-    assert "advice: write maxConcurrency: 8 (expected: 1.20x the tokens a second)" in text
-    assert "acceptance -, mean accepted length -" in text
+    shown = text(service(speculation=seen), [], [])
+    assert "advice: write maxConcurrency: 8 (expected: 1.20x the tokens a second)" in shown
+    assert "acceptance -, mean accepted length -" in shown
+
+
+def test_wide_shows_where_pods_are_and_how_often_they_restarted() -> None:
+    pods = yaml.safe_load(PODS)
+    pods[0]["status"] |= {"podIP": "10.0.0.7", "containerStatuses": [{"restartCount": 2}, {"restartCount": 1}]}
+    shown = text(service(), pods, [], wide=True)
+    assert "llama-server-b  0123456789  node-1  10.0.0.7  3 restarts  answers" in shown
+    assert "llama-server-a  0123456789  no node yet  -  0 restarts  pod" in shown
 
 
 def shown(board: top.ServiceTable, *, everywhere: bool = False) -> list[list[str]]:
@@ -211,31 +223,6 @@ def test_one_long_name_does_not_cost_all_services_their_figures(width: int) -> N
     assert lines[0] == ["NAMESPACE", "NAME", "READY", "RUN", "WAIT", "TOKENS/S"]
     assert lines[1] == ["team-a", "llama", "True", "12", "-", "1,234"]
     assert "…" not in capture.get(), "names are broken, not cut"
-
-
-QUANTITIES = [
-    ("0", 0.0),
-    ("1431m", 1.431),
-    ("12", 12.0),
-    ("3k", 3000.0),
-    ("250u", 0.00025),
-    ("1.5", 1.5),
-    ("5T", 5e12),
-]
-
-
-@pytest.mark.parametrize(("text", "value"), QUANTITIES)
-def test_quantities(text: str, value: float) -> None:
-    assert words.quantity(text) == pytest.approx(value)
-
-
-AGES = [("2026-01-01T11:59:59Z", "1 s"), ("2026-01-01T11:58:30Z", "90 s"), ("2026-01-01T11:57:00Z", "3 min")]
-AGES += [("2026-01-01T09:00:00Z", "3 h"), ("2025-12-28T12:00:00Z", "4 d"), ("2026-01-01T12:00:09Z", "0 s")]
-
-
-@pytest.mark.parametrize(("since", "wanted"), AGES, ids=[row[1] for row in AGES])
-def test_ages(since: str, wanted: str) -> None:
-    assert words.age(since, NOW) == wanted
 
 
 @pytest.fixture
@@ -347,7 +334,9 @@ def test_errors_say_what_to_do(kubectl: Path, arguments: list[str], said: str) -
 
 def test_no_services_here(kubectl: Path) -> None:
     answer(kubectl, "get speculativeinferenceservices", {"items": []})
-    assert "-A shows those of all namespaces" in CliRunner().invoke(app, ["top"]).stdout
+    for command in ("top", "status"):
+        done = CliRunner().invoke(app, [command])
+        assert (done.exit_code, "-A shows those of all namespaces" in done.stdout) == (0, True)
 
 
 class Enough(Exception):

@@ -201,15 +201,28 @@ METRICS: list[tuple[str, Reading, str]] = [
     ("not asked yet", Reading(answered=False), "Unknown/WaitingForMetricsServer"),
     ("a service that the server does not know", Reading(), "Unknown/NoReport"),
     ("the server is away", Reading(report(), problem="does not answer"), "False/MetricsServerUnreachable"),
-    ("no pod tells", Reading(report(pods=0, unknown=2)), "False/NoPodReportsMetrics"),
+    ("no pod reports for two minutes", Reading(report(pods=0, unknown=2), blind=True), "False/NoPodReportsMetrics"),
+    ("pods have just become Ready", Reading(report(pods=0, unknown=2)), "Unknown/PodsStarting"),
     ("one of three does not", Reading(report(unknown=1)), "True/Reported"),
-    ("there are no pods", Reading(report(pods=0)), "True/Reported"),
+    ("there are no pods", Reading(report(pods=0)), "Unknown/NoReadyPods"),
 ]
 
 
 @pytest.mark.parametrize(("reason", "reading", "wanted"), METRICS, ids=[row[0] for row in METRICS])
 def test_metrics_available(reason: str, reading: Reading, wanted: str, settings: Settings) -> None:
     assert shown(parse(QUICKSTART), "MetricsAvailable", reading, settings) == wanted, reason
+
+
+@pytest.mark.parametrize("before", ["True/Reported", "False/NoPodReportsMetrics"])
+def test_an_operator_that_starts_keeps_what_was_known_of_metrics(before: str, settings: Settings) -> None:
+    service = with_condition(parse(QUICKSTART), "MetricsAvailable", before)
+    assert shown(service, "MetricsAvailable", Reading(report(pods=0, unknown=2)), settings) == before
+
+
+def test_what_was_not_known_of_metrics_is_not_kept(settings: Settings) -> None:
+    service = with_condition(parse(QUICKSTART), "MetricsAvailable", "Unknown/NoReadyPods")
+    reading = Reading(report(pods=0, unknown=2))
+    assert shown(service, "MetricsAvailable", reading, settings) == "Unknown/PodsStarting"
 
 
 FLOOR = {"decision": {"unreachable": "interTokenLatency 5 ms is below the floor of 12 ms"}}

@@ -245,6 +245,25 @@ def test_that_no_pod_tells_figures_is_told_when_it_lasts(
     assert after(*reports).report.blind is blind, reason
 
 
+FIRST: list[tuple[str, list[tuple[float, ServiceReport]], tuple[int, int, bool]]] = [
+    # reason, reports by time, what is shown last: pods, unknown, blind
+    ("its first pods were not read yet", [(0, BLIND)], (0, 2, False)),
+    ("nor for two minutes", [(0, BLIND), (119, BLIND)], (0, 2, False)),
+    ("after which they cannot be read", [(0, BLIND), (119, BLIND), (120, BLIND)], (0, 2, True)),
+    ("pods after none, without traffic", [(0, quiet(pods=0)), (30, BLIND), (60, quiet())], (2, 0, False)),
+    ("none after pods, without traffic", [(0, quiet()), (60, quiet(pods=0))], (0, 0, False)),
+    ("pods that could not be read are gone", [(0, BLIND), (120, BLIND), (180, quiet(pods=0))], (0, 0, False)),
+]
+
+
+@pytest.mark.parametrize(("reason", "reports", "wanted"), FIRST, ids=[row[0] for row in FIRST])
+def test_a_service_starts_without_an_alarm(
+    reason: str, reports: list[tuple[float, ServiceReport]], wanted: tuple[int, int, bool]
+) -> None:
+    shown = after(*reports)
+    assert (shown.report.pods, shown.report.unknown, shown.blind) == wanted, reason
+
+
 def test_who_sees_nothing_does_not_say_that_there_is_no_traffic() -> None:
     told = after((0, report()), (15, BLIND), (IDLE_SECONDS, BLIND), (2 * IDLE_SECONDS, BLIND))
     assert (told.report.blind, told.idle) == (True, False)

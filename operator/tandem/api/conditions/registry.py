@@ -283,9 +283,15 @@ class ServingReason(Reason):
     NO_POD_REPORTS_METRICS = (
         on("False", _METRICS),
         "NoPodReportsMetrics",
-        "Server pods are Ready, and the metrics of none can be read.",
+        "Server pods have been Ready for two minutes, and the metrics of none can be read.",
         "See the problem that the message names.",
     )
+    PODS_STARTING = (
+        on("Unknown", _METRICS),
+        "PodsStarting",
+        "Server pods are Ready, and the metrics of none were read yet; for two minutes that is no problem.",
+    )
+    NO_READY_PODS = (on("Unknown", _METRICS), "NoReadyPods", "No server pod is Ready, so there are no metrics.")
     WAITING_FOR_METRICS_SERVER = (
         on("Unknown", _METRICS),
         "WaitingForMetricsServer",

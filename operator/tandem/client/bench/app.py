@@ -5,19 +5,25 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from tandem.client.bench.base import base_name, base_service
-from tandem.client.bench.figures import Level, Side, Window, refused, verdict
+from tandem.client.bench.figures import Level, Side, Window, problem, refused, unjudged, verdict
 from tandem.client.bench.load import Load, play
 from tandem.client.bench.record import ServedRevision, keep, serving
 from tandem.client.generate.app import Endpoint, connect, until_signal
 from tandem.client.generate.client import TritonClient
 from tandem.client.generate.request import Sampling
 from tandem.client.generate.view import Progress, stdout_console
+
+EXIT_NO_VERDICT = 3
+ROUNDED = 100
+"""From here on a range is in whole numbers."""
+STDOUT = Path("-")
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,10 @@ class BenchmarkPlan:
         return self.base or self.against is not None
 
 
-def bench(target: Endpoint, plan: BenchmarkPlan, *, as_json: bool, no_color: bool) -> int:
+def bench(target: Endpoint, plan: BenchmarkPlan, *, file: Path | None, no_color: bool) -> int:
     """Run a plan and print it, as far as it came; returns the exit code. Signals end it.
+
+    `file`: where the same is written as JSON; `-`: to standard output, in the table's place.
 
     Raises:
         GenerateError: a service or its server cannot be reached, or refuses the requests.
@@ -60,22 +68,24 @@ def bench(target: Endpoint, plan: BenchmarkPlan, *, as_json: bool, no_color: boo
     finally:
         progress.close()
         if levels:  # also where a later one could not be measured
-            _show(plan, levels, stdout_console(no_color), as_json)
+            _show(plan, levels, stdout_console(no_color), file)
     for before in measured if code == 0 else ():
         against = plan.against.name or plan.against.url if plan.against else base_name(target.name) * plan.base
         recorded = asyncio.run(keep(before, levels, against))
         Console(stderr=True, soft_wrap=True).print(recorded, highlight=False, markup=False)
-    return code
+    return code or (EXIT_NO_VERDICT if problem(levels) else 0)
 
 
-def _show(plan: BenchmarkPlan, levels: Sequence[Level], console: Console, as_json: bool) -> None:
-    if as_json:
-        console.out(json.dumps(as_dict(plan, levels)), highlight=False)
+def _show(plan: BenchmarkPlan, levels: Sequence[Level], console: Console, file: Path | None) -> None:
+    found = json.dumps(as_dict(plan, levels))
+    if file == STDOUT:
+        console.out(found, highlight=False)
         return
     console.print(table(levels))
-    console.print(verdict(levels), highlight=False, soft_wrap=True)
-    if refusals := refused(levels):
-        console.print(refusals, highlight=False, markup=False, soft_wrap=True)
+    for line in filter(None, (verdict(levels), unjudged(levels), refused(levels))):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if file:
+        file.write_text(f"{found}\n", encoding="utf-8")
 
 
 async def _run(
@@ -152,9 +162,9 @@ def table(levels: Sequence[Level]) -> Table:
         ours, alone = level.speculative, level.alone
         found.add_row(
             str(level.streams),
-            f"{ours.tokens_per_second:.1f}",
-            f"{alone.tokens_per_second:.1f}",
-            _spread(level),
+            _spread(ours.tokens_per_second, *ours.spread, digits=1),
+            _spread(alone.tokens_per_second, *alone.spread, digits=1),
+            "-" if level.speedup is None else _spread(level.speedup, min(level.speedups), max(level.speedups)),
             _figure(ours.acceptance_rate, 100, "%"),
             _figure(ours.mean_accepted_length, digits=2),
             _figure(ours.first_token, 1000),
@@ -165,11 +175,10 @@ def table(levels: Sequence[Level]) -> Table:
     return found
 
 
-def _spread(level: Level) -> str:
-    if level.speedup is None:
-        return "-"
-    low, high = min(level.speedups), max(level.speedups)
-    return f"{level.speedup:.2f} ({low:.2f} to {high:.2f})" if len(level.speedups) > 1 else f"{level.speedup:.2f}"
+def _spread(middle: float, low: float, high: float, digits: int = 2) -> str:
+    """A median, with the least and the most of the repeats where those differ: short, as a row is to be a line."""
+    of_range = 0 if low >= ROUNDED else digits
+    return f"{middle:.{digits}f}" + (f" ({low:.{of_range}f}-{high:.{of_range}f})" if low < high else "")
 
 
 def _figure(value: float | None, scale: float = 1, unit: str = "", digits: int = 0) -> str:
@@ -193,16 +202,20 @@ def as_dict(plan: BenchmarkPlan, levels: Sequence[Level]) -> dict[str, Any]:
             for level in levels
         ],
         "verdict": verdict(levels),
+        "judged": not problem(levels),
     }
 
 
 def _side(side: Side) -> dict[str, float | int | None]:
+    low, high = side.spread
     return {
         "tokensPerSecond": side.tokens_per_second,
+        "lowestTokensPerSecond": low,
+        "highestTokensPerSecond": high,
         "timeToFirstToken": side.first_token,
         "interTokenLatency": side.inter_token,
         "acceptanceRate": side.acceptance_rate,
         "meanAcceptedLength": side.mean_accepted_length,
-        "requests": sum(len(window.completions) for window in side.windows),
+        "requests": side.requests,
         "refused": len(side.refusals),
     }

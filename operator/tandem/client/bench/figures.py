@@ -49,6 +49,17 @@ class Side:
         return median(window.tokens_per_second for window in self.windows)
 
     @property
+    def spread(self) -> tuple[float, float]:
+        """Tokens a second of the slowest window and of the fastest."""
+        found = [window.tokens_per_second for window in self.windows]
+        return min(found), max(found)
+
+    @property
+    def requests(self) -> int:
+        """Requests that ended within a window."""
+        return sum(len(window.completions) for window in self.windows)
+
+    @property
     def first_token(self) -> float | None:
         """Median time to the first token, seconds; None when none came."""
         return _median([seconds for window in self.windows for seconds in window.first_tokens])
@@ -77,6 +88,9 @@ class Side:
         found = [c for w in self.windows for c in w.completions if c.mean_accepted_length is not None]
         passes = sum(completion.passes for completion in found)
         return 1 + sum(completion.accepted for completion in found) / passes if passes else None
+
+
+LONGER = "make the windows longer (--seconds), or the answers shorter (--max-tokens)"
 
 
 class Effect(StrEnum):
@@ -108,8 +122,9 @@ class Level:
 
     @property
     def outcome(self) -> Effect | None:
-        """What all pairs agree on, as the service's condition SpeculationBeneficial; None without any."""
-        if not self.speedups:
+        """What all pairs agree on, as the service's condition SpeculationBeneficial; None without any, or where one
+        side ended no request."""
+        if not (self.speedups and self.speculative.requests and self.alone.requests):
             return None
         if min(self.speedups) > 1:
             return Effect.PAYS
@@ -124,9 +139,19 @@ def problem(levels: Sequence[Level]) -> str:
     """Why the levels say nothing of speculation; empty where they do."""
     if any(level.alone.acceptance_rate is not None for level in levels):
         return "the service of --against speculates too: give one of decodingType None"
-    if all(level.outcome is None for level in levels):
+    if not any(level.speedups for level in levels):
         return "no tokens came without speculation, so there is no comparison: make the windows longer (--seconds)"
+    if all(level.outcome is None for level in levels):
+        return f"at no load both sides ended a request, so there is no verdict: {LONGER}"
     return ""
+
+
+def unjudged(levels: Sequence[Level]) -> str:
+    """Loads without a verdict where others have one; empty where all have."""
+    loads = [str(level.streams) for level in levels if level.outcome is None]
+    if not loads or len(loads) == len(levels):
+        return ""
+    return f"no verdict at {', '.join(loads)} streams, where one side ended no request: {LONGER}"
 
 
 def refused(levels: Sequence[Level]) -> str:

@@ -66,7 +66,7 @@ async def keep(measured: ServedRevision, levels: Sequence[Level], against: str) 
 
 
 def recorded(levels: Sequence[Level]) -> tuple[RecordedLevel, ...]:
-    """The levels that have a speed-up. Pure."""
+    """The levels that have a verdict. Pure."""
     return tuple(
         RecordedLevel(
             streams=level.streams,
@@ -74,10 +74,10 @@ def recorded(levels: Sequence[Level]) -> tuple[RecordedLevel, ...]:
             low=round(min(level.speedups), 4),
             high=round(max(level.speedups), 4),
             pairs=len(level.speedups),
-            requests=sum(len(w.completions) for side in (level.speculative, level.alone) for w in side.windows),
+            requests=level.speculative.requests + level.alone.requests,
         )
         for level in levels
-        if level.speedup is not None
+        if level.speedup is not None and level.outcome is not None
     )
 
 

@@ -129,7 +129,7 @@ def _page(url: str) -> str:
 
 def within() -> bool:
     """Whether this runs in a pod of the cluster, whose service account it is to use."""
-    return IN_CLUSTER in os.environ and shutil.which("kubectl") is None
+    return IN_CLUSTER in os.environ and shutil.which("kubectl") is None and not kubectl.options()
 
 
 @contextlib.asynccontextmanager

@@ -76,7 +76,7 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
     """
     # A process group of its own: Ctrl-C in a terminal must not end the forward before the streams.
     process = await asyncio.create_subprocess_exec(
-        *(kubectl.executable(OTHERWISE), "port-forward", "--namespace", service.namespace),
+        *kubectl.command("port-forward", "--namespace", service.namespace, otherwise=OTHERWISE),
         *(f"service/{names.endpoint(service.name)}", f":{ports.GRPC}"),
         stdin=DEVNULL,
         stdout=PIPE,

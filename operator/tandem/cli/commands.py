@@ -1,0 +1,239 @@
+"""The commands on services, and `doctor`: each a thin shell, which imports what it needs when it runs."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.cli.options import (
+    EXIT_FAILED,
+    EXIT_NOT_READY,
+    Everywhere,
+    Namespace,
+    OperatorSettings,
+    ResourceFiles,
+    ServiceName,
+    on_cluster,
+    service_names,
+)
+from tandem.cli.output import Format, Output, write_object
+from tandem.client.kubectl import ClusterError
+from tandem.errors import TandemError
+
+if TYPE_CHECKING:
+    from tandem.api.types import SpeculativeInferenceService
+    from tandem.api.wire import Object
+
+EXIT_TROUBLE = 2
+"""Of `diff`: kubectl's convention, whose 1 is a difference."""
+APPLY_CODES = (
+    "Exit codes: 0 applied, and Ready with --wait; 1 a fault, or not Ready; 2 wrong options; 130 interrupted."
+)
+DOCTOR_CODES = "Exit codes: 0 nothing fails, though there may be warnings; 1 something does; 2 wrong options."
+DIFF_CODES = "Exit codes, as of kubectl diff: 0 nothing would change; 1 something would; 2 it cannot be found out."
+STATUS_CODES = "Exit codes: 0 Ready; 1 it cannot be read; 2 wrong options; 3 not Ready, or any of several is not."
+
+Force = Annotated[bool, typer.Option("--force-conflicts", help="Take over fields that other managers have set.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Until each service is Ready, and its rollout complete.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Of --wait.")]
+
+
+@on_cluster
+def apply(
+    files: ResourceFiles,
+    namespace: Namespace = None,
+    settings: OperatorSettings = None,
+    wait: Wait = False,
+    timeout: Timeout = 3600,
+    force: Force = False,
+) -> None:
+    """Check resources as `tandem validate` does, and apply them server-side; objects of other kinds, too.
+
+    Services are checked by the settings of the cluster's operator where they can be read. With --wait each stage is
+    shown as it is passed, and downloads and engine builds with how far they are.
+    """
+    from tandem.cli import apply as applying
+
+    checked = asyncio.run(applying.check(files, settings))
+    if checked.settings is None:
+        typer.secho(f"warning: {applying.NOT_ASKED}", fg=typer.colors.YELLOW, err=True)
+    applied = asyncio.run(applying.apply(checked.objects, namespace, force=force))
+    for each in applied:
+        typer.echo(f"{each['kind']} {each['metadata']['name']}: applied")
+    if wait:
+        _wait(applying.services_of(applied), timeout)
+
+
+def _wait(services: "list[Object]", seconds: float) -> None:
+    from rich.console import Console
+
+    from tandem.cli import apply as applying
+    from tandem.client.generate.view import Progress
+
+    doing = Progress(Console(stderr=True, soft_wrap=True))
+    try:
+        failures = asyncio.run(applying.wait(services, seconds, typer.echo, doing))
+    finally:
+        doing.close()
+    if failures:
+        raise ClusterError("; ".join(failures))
+
+
+@on_cluster
+def diff(files: ResourceFiles, namespace: Namespace = None, settings: OperatorSettings = None) -> None:
+    """Show what applying resources would change: of themselves, and of the services' children; nothing is changed.
+
+    The API server works out both, by dry runs of server-side apply: that takes the right to patch them. A service's
+    line on standard error reports whether its pods roll. Of children that would be deleted that line names workload
+    and autoscaler.
+    """
+    from tandem.cli import apply as applying
+    from tandem.cli import diff as differing
+
+    try:
+        checked = asyncio.run(applying.check(files, settings))
+        text, lines = asyncio.run(differing.diff(checked, namespace))
+    except TandemError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(EXIT_TROUBLE) from error
+    typer.echo(text, nl=False)
+    for line in lines:
+        typer.echo(line, err=True)
+    if text:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@on_cluster
+def doctor(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A service to look at, too.", autocompletion=service_names)
+    ] = "",
+    namespace: Namespace = None,
+    settings: OperatorSettings = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Check whether the cluster has what Tandem needs, and a service what it names; with what to do where not.
+
+    Kubernetes, the CRD, the operator, the custom metrics API, KEDA, Prometheus, storage, GPUs, quotas and your own
+    rights; of a service its Secrets, ConfigMaps, pull secrets, cache claim, and nodes for its GPUs. What you may not
+    read is a warning.
+    """
+    from tandem.cli import words
+    from tandem.cli.doctor import report
+    from tandem.cli.doctor.read import read
+
+    findings = report.examine(asyncio.run(read(name, namespace, settings)))
+    if output.is_object:
+        write_object(report.as_object(findings), output)
+    else:
+        console = words.console(wide=output is Format.WIDE)
+        console.print(report.table(findings))
+        console.print(report.verdict(findings), highlight=False)
+    if report.failed(findings):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@on_cluster
+def logs(
+    name: ServiceName,
+    namespace: Namespace = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Lines as they come, of new pods too.")] = False,
+    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")] = False,
+    tail: Annotated[int, typer.Option(min=-1, help="Last lines of each container; -1 for all.")] = 100,
+) -> None:
+    """Show the logs of all pods of a service and of its Jobs, those that fail first."""
+    from rich.text import Text
+
+    from tandem.cli import logs as pod_logs
+    from tandem.cli import words
+    from tandem.client.generate.format import printable
+
+    console, wanted = words.console(), pod_logs.Wanted(tail, previous)
+
+    def write(prefix: str, line: str) -> None:
+        # A terminal must not obey what a pod writes.
+        shown = printable(line) if console.is_terminal else line
+        console.print(Text.assemble((prefix, "cyan"), " ", shown), soft_wrap=True, highlight=False)
+
+    if follow:
+        asyncio.run(pod_logs.follow(name, namespace, wanted, write))
+    elif not asyncio.run(pod_logs.show(name, namespace, wanted, write)):
+        typer.echo(f"{name} has no containers with logs yet: see `tandem status {name}`", err=True)
+
+
+@on_cluster
+def events(name: ServiceName, namespace: Namespace = None) -> None:
+    """Show the events of a service and of its children, those that are gone too, the oldest first."""
+    from tandem.cli import events as listing
+    from tandem.cli import words
+
+    found = asyncio.run(listing.read(name, namespace))
+    words.console().print(listing.table(found, words.now()))
+
+
+@on_cluster
+def status(
+    name: ServiceName = "",
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas.
+
+    Without a name: the services of the namespace, or of all with -A, each with its state.
+    """
+    if name and everywhere:
+        raise typer.BadParameter("give a service's name, or -A for all services")
+    shown = _show_one(name, namespace, output) if name else _show_all(namespace, everywhere, output)
+    from tandem.cli.services import state
+
+    if not all(state(service).ready for service in shown):
+        raise typer.Exit(EXIT_NOT_READY)
+
+
+def _show_one(name: str, namespace: str | None, output: Format) -> "list[SpeculativeInferenceService]":
+    from tandem.cli import status, words
+
+    seen = asyncio.run(status.read(name, namespace))
+    if output.is_object:
+        write_object(status.as_object(seen), output)
+    else:
+        status.show(words.console(), seen, words.now(), wide=output is Format.WIDE)
+    return [seen.service]
+
+
+def _show_all(namespace: str | None, everywhere: bool, output: Format) -> "list[SpeculativeInferenceService]":
+    from tandem.cli import services, words
+
+    found, wide = asyncio.run(services.read(namespace, everywhere)), output is Format.WIDE
+    if output.is_object:
+        write_object({"services": [services.summary(each) for each in found]}, output)
+    else:
+        words.console(wide=wide).print(services.table(found, everywhere=everywhere, wide=wide))
+    return found
+
+
+@on_cluster
+def top(
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    watch: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
+    ] = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show services with their load and what speculation is worth, the busiest first.
+
+    RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
+    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns, -o wide all.
+    """
+    from tandem.cli import top as board
+    from tandem.cli import words
+
+    if not output.is_object:
+        console = words.console(wide=output is Format.WIDE)
+        asyncio.run(board.top(console, namespace, everywhere=everywhere, watch=watch))
+    elif watch:
+        raise typer.BadParameter("--watch shows text: leave out -o")
+    else:
+        asyncio.run(board.write(namespace, everywhere=everywhere, form=output))

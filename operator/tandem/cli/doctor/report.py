@@ -1,0 +1,48 @@
+"""What the checks find, as a table or an object. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tandem.cli.doctor import cluster, service
+from tandem.cli.doctor.facts import Facts, Finding, State
+from tandem.client.generate.format import printable
+from tandem.plural import counted
+
+STYLES = {State.OK: "green", State.WARN: "yellow", State.FAIL: "red"}
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """All findings."""
+    return [finding for check in (*cluster.CHECKS, *service.CHECKS) for finding in check(facts)]
+
+
+def table(findings: Sequence[Finding]) -> Table:
+    """A row each."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in ("CHECK", "STATE", "FOUND, AND WHAT TO DO"):
+        made.add_column(column, no_wrap=column != "FOUND, AND WHAT TO DO", overflow="fold")
+    for check, state, message in findings:
+        made.add_row(Text(check), Text(state, STYLES[state]), Text(printable(message)))
+    return made
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """In a line."""
+    failed = sum(finding.state is State.FAIL for finding in findings)
+    warned = sum(finding.state is State.WARN for finding in findings)
+    return f"{counted(failed, 'failure')}, {counted(warned, 'warning')}"
+
+
+def as_object(findings: Sequence[Finding]) -> dict[str, Any]:
+    """For programs."""
+    rows = [{"check": check, "state": str(state), "message": message} for check, state, message in findings]
+    return {"findings": rows, "failed": failed(findings)}
+
+
+def failed(findings: Sequence[Finding]) -> bool:
+    """Whether anything cannot work."""
+    return any(finding.state is State.FAIL for finding in findings)

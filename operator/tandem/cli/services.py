@@ -1,0 +1,109 @@
+"""`tandem status` without a name: the services of a namespace, or of all, each with its state."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tandem.api import GROUP, PLURAL
+from tandem.api.conditions import ConditionType, ServingReason
+from tandem.api.types import Condition, SpeculativeInferenceService
+from tandem.cli.live import parse
+from tandem.cli.words import NONE
+from tandem.client import kubectl
+from tandem.client.generate.format import printable
+
+NOT_LOOKED_AT = "the operator has not acted on this spec yet: check that it runs"
+
+
+class State(NamedTuple):
+    """How far a service is: by kstatus, its status must be of the present generation."""
+
+    ready: bool
+    """Its pods answer."""
+    settled: bool
+    """And the operator has nothing left to do."""
+    failed: bool
+    """A person must act."""
+    reason: str
+    message: str
+
+
+def state(service: SpeculativeInferenceService) -> State:
+    """https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md. Pure."""
+    shown = {str(condition.type): condition for condition in service.status.conditions}
+    if service.status.observed_generation != service.generation or ConditionType.READY not in shown:
+        return State(False, False, False, "NotObserved", NOT_LOOKED_AT)
+    ready, stalled = shown[ConditionType.READY], _true(shown.get(ConditionType.STALLED))
+    reconciling = _true(shown.get(ConditionType.RECONCILING))
+    why = stalled or reconciling or ready
+    is_ready = ready.status == "True"
+    return State(is_ready, is_ready and not (stalled or reconciling), bool(stalled), str(why.reason), why.message)
+
+
+def _true(condition: Condition | None) -> Condition | None:
+    return condition if condition and condition.status == "True" else None
+
+
+async def read(namespace: str | None, everywhere: bool) -> list[SpeculativeInferenceService]:
+    """Services of a namespace (the context's when None), or of all, by name. Raises kubectl.ClusterError."""
+    place = ["--all-namespaces"] if everywhere else ["--namespace", namespace] if namespace else []
+    found = [parse(item) for item in await kubectl.listed(f"{PLURAL}.{GROUP}", *place)]
+    return sorted(found, key=lambda service: (service.namespace, service.name))
+
+
+def summary(service: SpeculativeInferenceService) -> dict[str, Any]:
+    """One service for programs; what is not known is null. Pure."""
+    spec, status, now = service.spec, service.status, state(service)
+    return {
+        "namespace": service.namespace,
+        "name": service.name,
+        "mode": str(spec.runtime.mode),
+        "decodingType": str(spec.speculation.decoding_type),
+        "profile": spec.runtime.profile,
+        "ready": now.ready,
+        "reconciling": not (now.settled or now.failed),
+        "stalled": now.failed,
+        "reason": now.reason,
+        "message": now.message,
+        "deleting": "deletionTimestamp" in service.metadata,
+        "url": status.url,
+        "openAIURL": status.openai_url,
+        "currentRevision": status.current_revision,
+        "updateRevision": status.update_revision,
+        "replicas": spec.replicas,
+        "readyReplicas": status.ready_replicas or 0,
+    }
+
+
+def table(services: Sequence[SpeculativeInferenceService], *, everywhere: bool, wide: bool) -> Table | Text:
+    """One row a service. Pure."""
+    if not services:
+        return Text(none_here(everywhere))
+    columns = ["NAMESPACE"] * everywhere + ["NAME", "MODE", "TYPE", "READY", "REPLICAS"]
+    columns += ["PROFILE", "REVISION", "URL"] * wide + ["STATE"]
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in columns:
+        made.add_column(column, no_wrap=column != "STATE", overflow="fold", justify="left")
+    for service in services:
+        made.add_row(*_row(service, everywhere=everywhere, wide=wide))
+    return made
+
+
+def _row(service: SpeculativeInferenceService, *, everywhere: bool, wide: bool) -> list[Text]:
+    spec, status, now = service.spec, service.status, state(service)
+    cells = [service.namespace] * everywhere
+    cells += [service.name, str(spec.runtime.mode), str(spec.speculation.decoding_type)]
+    ready = Text(str(now.ready), "green" if now.ready else "red" if now.failed else "yellow")
+    more = [spec.runtime.profile, status.current_revision or NONE, status.url or NONE] if wide else []
+    good = now.settled and now.reason == ServingReason.SERVERS_ANSWER
+    said = now.reason if good else f"{now.reason}: {now.message}"
+    replicas = f"{status.ready_replicas or 0}/{spec.replicas}"
+    return [*map(Text, cells), ready, Text(replicas), *map(Text, more), Text(printable(said))]
+
+
+def none_here(everywhere: bool) -> str:
+    """Where there are no services."""
+    return "there are no services" + ("" if everywhere else " here; -A shows those of all namespaces")
