@@ -1,16 +1,21 @@
 """The OpenAI endpoint in unit tests: a Triton that answers what a test says, a template, a tokenizer's folder."""
 
+import contextlib
 import datetime
 import json
 import shutil
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+import socket
+import threading
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from starlette.applications import Starlette
 
 from tandem_serving.openai.triton import MODELS, Chunk, TritonServer
 
@@ -67,3 +72,17 @@ def write_certificate(folder: Path, name: str) -> None:
     (folder / "tls.key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     )
+
+
+@contextlib.contextmanager
+def listening(application: Starlette) -> Iterator[str]:
+    """Its URL on a port of its own, for clients that open connections."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(application, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

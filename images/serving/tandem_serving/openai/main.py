@@ -19,6 +19,7 @@ from tandem_serving import addresses
 from tandem_serving.openai.access import CERTIFICATE, KEY, ApiKeys, reload_certificate
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
+from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.openai.triton import MODELS, TritonServer
 
 KEEP_ALIVE_SECONDS = 75
@@ -38,7 +39,9 @@ def run(options: Namespace) -> int:
 
 async def _serve(options: Namespace) -> None:
     triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode])
-    endpoint = Endpoint(options.name, triton, ChatModel(options.tokenizer), ApiKeys(options.keys), options.max_body)
+    model, keys = ChatModel(options.tokenizer), ApiKeys(options.keys)
+    form = FORMATS[options.tool_calls] if options.tool_calls else None
+    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, form)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

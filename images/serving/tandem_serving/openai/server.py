@@ -24,6 +24,8 @@ from tandem_serving.openai.completion import Completion, Delta
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.tensors import Prompts, explained, tensors
+from tandem_serving.openai.tool_calls import Format
+from tandem_serving.openai.tools import tool_use
 from tandem_serving.openai.triton import OUTPUTS, TOKEN_OUTPUTS, TritonServer
 from tandem_serving.requests.tensors import Array
 
@@ -34,13 +36,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What answers. `name`: the model's, in requests and answers; `max_body`: bytes."""
+    """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
+    writes calls of tools, None: nobody named it."""
 
     name: str
     triton: TritonServer
     model: ChatModel
     keys: ApiKeys
     max_body: int
+    tool_calls: Format | None = None
 
     async def health(self, _: Request) -> Response:
         """Whether Triton takes requests."""
@@ -68,8 +72,11 @@ class Endpoint:
         """POST /v1/chat/completions."""
         request = parse(ChatRequest, await self._body(http))
         self._check_model(request.model)
-        ids = await run_in_threadpool(self.model.encode_chat, request)
-        return await self._answer(http, request, [ids], Completion(request, _identity("chatcmpl")))
+        use = tool_use(request, self.tool_calls)
+        ids = await run_in_threadpool(self.model.encode_chat, request, use.tools)
+        request = request.model_copy(update={"response_format": use.guide}) if use.guide else request
+        completion = Completion(request, _identity("chatcmpl"), reader=use.reader)
+        return await self._answer(http, request, [ids], completion)
 
     async def completions(self, http: Request) -> Response:
         """POST /v1/completions."""
@@ -100,7 +107,7 @@ class Endpoint:
                 async for index, chunk in chunks:
                     yield completion.delta(index, chunk, self.model.piece)
         except ApiError as error:
-            raise explained(self.triton.model, error) from None
+            raise explained(self.triton.model, error, request.guided_by) from None
 
     async def _body(self, http: Request) -> bytes:
         self.keys.check(http.headers.get("authorization", ""))

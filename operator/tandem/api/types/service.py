@@ -44,6 +44,9 @@ ServedModelName = Annotated[
 ]
 
 
+ToolCalls = Literal["Hermes", "Llama3Json", "Mistral"]
+
+
 class OpenAi(Model):
     """OpenAI's HTTP API in front of the models (docs/openai.md)."""
 
@@ -64,6 +67,9 @@ class OpenAi(Model):
     ask. A change holds as soon as the kubelet has brought it, within two minutes."""
     tls_secret: Name | None = None
     """Secret of type kubernetes.io/tls; absent: plain HTTP. A renewed certificate is loaded without a restart."""
+    tool_calls: ToolCalls | None = None
+    """How the target writes calls of tools, which requests with `tools` need. Hermes: Qwen 2.5 and 3, Hermes 2 and 3.
+    Llama3Json: Llama 3.1 to 3.3. Mistral: Mistral's models. Absent: such requests are refused."""
     max_body_mib: Annotated[int, Field(ge=1, le=64)] = Field(default=4, alias="maxBodyMiB")
     """Largest body of a request, in MiB. `requestTimeoutSeconds` limits its time."""
     resources: Passthrough | None = None
