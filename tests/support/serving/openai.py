@@ -6,7 +6,7 @@ import json
 import shutil
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from tandem_serving.openai.triton import MODELS, Chunk, TritonServer
 
@@ -74,8 +74,14 @@ def write_certificate(folder: Path, name: str) -> None:
     )
 
 
+@contextlib.asynccontextmanager
+async def lifespan(_: object) -> AsyncIterator[None]:
+    """Of an endpoint that has nothing to close."""
+    yield
+
+
 @contextlib.contextmanager
-def listening(application: Starlette) -> Iterator[str]:
+def listening(application: ASGIApp) -> Iterator[str]:
     """Its URL on a port of its own, for clients that open connections."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(application, log_config=None, access_log=False))

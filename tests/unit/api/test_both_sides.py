@@ -33,7 +33,7 @@ def test_the_startup_probe_asks_the_port_that_triton_listens_on() -> None:
 
 def test_the_openai_endpoint_asks_the_port_that_triton_listens_on() -> None:
     options = entrypoint._parser().parse_args(["openai", "--mode=BLS", "--name=m"])
-    assert (options.port, options.triton_port) == (ports.OPENAI, ports.GRPC)
+    assert (options.port, options.triton_port, options.metrics_port) == (ports.OPENAI, ports.GRPC, ports.METRICS)
 
 
 def test_the_openai_endpoint_knows_the_formats_that_a_service_may_name() -> None:

@@ -21,6 +21,7 @@ from tandem.counters import ENGINE_FAILURES, ROUND_SECONDS
 from tandem.metrics.telemetry.page import MAX_SERIES
 from tandem.metrics_server.judgements import FAMILIES
 from tandem_serving import metrics
+from tandem_serving.openai.metrics import PICKED
 
 from .conftest import CHART, Helm, Object, only
 
@@ -88,13 +89,27 @@ def test_the_monitor_finds_the_serving_pods_and_names_their_service(helm: Helm) 
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
     assert monitor["spec"]["sampleLimit"] >= 10 * MAX_SERIES, "docs/collector.md: a hostile pod fills no answer"
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {port["name"] for port in children.endpoint(parse(QUICKSTART))["spec"]["ports"]}
-    (relabeling,) = endpoint["relabelings"]
-    assert relabeling == {
-        "sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"[^a-z]", "_", names.LABEL_SERVICE)],
-        "targetLabel": KIND.lower(),
-    }
+    for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+        assert endpoint["port"] in {port["name"] for port in children.endpoint(parse(QUICKSTART))["spec"]["ports"]}
+        (relabeling,) = endpoint["relabelings"]
+        assert relabeling == {
+            "sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"[^a-z]", "_", names.LABEL_SERVICE)],
+            "targetLabel": KIND.lower(),
+        }
+
+
+def test_openai_endpoints_are_scraped_as_they_are_served(helm: Helm) -> None:
+    def scraped(openai: str) -> list[Object]:
+        values = {"monitoring": {"podMonitor": {"enabled": True, "openAI": openai}}}
+        found = only(helm.template(values), "PodMonitor", "tandem-serving")["spec"]["podMetricsEndpoints"]
+        assert found[0]["port"] == "metrics"
+        return list(found[1:])
+
+    assert scraped("none") == []
+    ((plain,), (secure,)) = scraped("http"), scraped("https")
+    assert (plain["scheme"], secure["scheme"], secure["tlsConfig"]) == ("http", "https", {"insecureSkipVerify": True})
+    (drop,) = plain["metricRelabelings"]
+    assert all(re.fullmatch(drop["regex"], name) for name in PICKED)
 
 
 def test_of_named_namespaces_only(helm: Helm) -> None:

@@ -11,17 +11,20 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, parse
 from tandem_serving.openai.completion import Completion, Delta
 from tandem_serving.openai.errors import ApiError
+from tandem_serving.openai.metrics import EVENTS, Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.tensors import Prompts, explained, tensors
 from tandem_serving.openai.tool_calls import Format
@@ -44,11 +47,16 @@ class Endpoint:
     model: ChatModel
     keys: ApiKeys
     max_body: int
+    metrics: Metrics
     tool_calls: Format | None = None
 
     async def health(self, _: Request) -> Response:
         """Whether Triton takes requests."""
         return Response(status_code=200 if await self.triton.ready() else 503)
+
+    async def page(self, _: Request) -> Response:
+        """Figures, no prompts: no key is needed, as for Triton's own page."""
+        return Response(await run_in_threadpool(self.metrics.text), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def live(self, _: Request) -> Response:
         """That the endpoint itself answers."""
@@ -128,9 +136,6 @@ class Endpoint:
             raise ApiError(404, message, "model", "model_not_found")
 
 
-EVENTS = "text/event-stream"
-
-
 async def _events(
     include_usage: bool, completion: Completion, first: Delta, deltas: AsyncGenerator[Delta]
 ) -> AsyncIterator[str]:
@@ -202,12 +207,13 @@ def _fault(_: Request, error: Exception) -> Response:
     return _refused(_, ApiError(500, "the endpoint failed at this request; its log says why"))
 
 
-def application(endpoint: Endpoint, lifespan: Callable[[Starlette], Any]) -> Starlette:
+def application(endpoint: Endpoint, lifespan: Callable[[Starlette], Any]) -> ASGIApp:
     """The ASGI application."""
-    return Starlette(
+    served = Starlette(
         routes=[
             Route("/live", endpoint.live),
             Route("/health", endpoint.health),
+            Route("/metrics", endpoint.page),
             Route("/v1/models", endpoint.models),
             Route("/v1/models/{model:path}", endpoint.models),
             Route("/v1/chat/completions", endpoint.chat, methods=["POST"]),
@@ -222,3 +228,4 @@ def application(endpoint: Endpoint, lifespan: Callable[[Starlette], Any]) -> Sta
         },
         lifespan=lifespan,
     )
+    return endpoint.metrics.counting(served)

@@ -2,19 +2,19 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pydantic
 import pytest
-from starlette.applications import Starlette
 
-from support.serving.openai import FakeTriton, listening, tokenizer_folder
+from support.serving.openai import FakeTriton, lifespan, listening, tokenizer_folder
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.api import ChatRequest
 from tandem_serving.openai.errors import ApiError
+from tandem_serving.openai.metrics import Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
 from tandem_serving.openai.tool_calls import FORMATS, Format
@@ -41,14 +41,9 @@ ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x
 NAMED = {"type": "function", "function": {"name": "GetWeather"}}
 
 
-@contextlib.asynccontextmanager
-async def lifespan(_: Starlette) -> AsyncIterator[None]:
-    yield
-
-
 @contextlib.contextmanager
 def client(triton: FakeTriton, folder: Path, form: Format | None = FORMATS["Hermes"]) -> Iterator[openai.OpenAI]:
-    endpoint = Endpoint("m", triton, ChatModel(folder), ApiKeys(None), 10000, form)
+    endpoint = Endpoint("m", triton, ChatModel(folder), ApiKeys(None), 10000, Metrics(0), form)
     with (
         listening(application(endpoint, lifespan)) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as made,
