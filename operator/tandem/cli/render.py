@@ -53,7 +53,7 @@ def _children(service: SpeculativeInferenceService, settings: Settings) -> list[
     desired = desired_of(service, settings)
     if isinstance(desired, Refusal):
         raise ManifestError(f"{service.name}: {desired.reason}: {desired.message}")
-    return [*desired.in_order, *([desired.autoscaler] if desired.autoscaler else [])]
+    return list(desired.all)
 
 
 class TrtllmConfig(NamedTuple):
