@@ -17,6 +17,7 @@ import tandem
 from tandem import names
 from tandem.api import ports
 from tandem.cli import benchmark as bench_command
+from tandem.cli import chat as chat_command
 from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
 from tandem.errors import TandemError
@@ -163,6 +164,7 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
 
 
 app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(user_errors()(bench_command.bench))
+app.command(help=chat_command.HELP, epilog=chat_command.EXIT_CODES)(user_errors()(chat_command.chat))
 app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
     user_errors()(conformance_command.conformance)
 )
