@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ QWEN_LIKE = (
     "{% for call in message.tool_calls %}<{{ call.function.name }}:{{ call.function.arguments.city }}>{% endfor %}"
     "{{ message.tool_call_id }}\n{% endfor %}"
 )
+EXAMPLE = Path(__file__).parents[4] / "examples/openai_tools.py"
 TEXT = 'I look.\n<tool_call>\n{"name": "GetWeather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
@@ -59,7 +62,12 @@ def writes(text: str, mode: str = "BLS", choices: int = 1) -> FakeTriton:
 
 
 def prompt(triton: FakeTriton, folder: Path) -> str:
-    [([tensors, *_], _)] = triton.calls
+    [call] = triton.calls
+    return prompt_of(call, folder)
+
+
+def prompt_of(call: Any, folder: Path) -> str:
+    [tensors, *_], _ = call
     return ChatModel(folder).decode(tensors["input_ids"].reshape(-1).tolist())
 
 
@@ -207,3 +215,24 @@ def test_a_schema_s_references_hold_among_several_tools() -> None:
     assert all("$defs" not in call["properties"]["parameters"] for call in calls)
     with pytest.raises(ApiError, match="differs between two tools"):
         tool_use(ChatRequest.model_validate({**request, "tools": [one, tool("g", {"type": "number"})]}), None)
+
+
+def test_the_example_makes_a_whole_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = '<tool_call>{"name": "Multiply", "arguments": {"a": 12, "b": 31}}</tool_call>'
+    triton = writes(call)
+    rounds = iter([triton.answers, writes("It is 372.").answers])
+    generate = triton.generate
+
+    def next_round(*asked: Any) -> Any:
+        triton.answers = next(rounds)
+        return generate(*asked)
+
+    monkeypatch.setattr(triton, "generate", next_round)
+    with client(triton, tokenizer_folder(tmp_path, QWEN_LIKE)) as made:
+        monkeypatch.setattr(openai, "OpenAI", lambda **_: made)
+        monkeypatch.setattr(sys, "argv", ["openai_tools.py", "m", "What is 12 times 31?"])
+        runpy.run_path(str(EXAMPLE))
+    assert capsys.readouterr().out == "Multiply: 12.0 times 31.0\nIt is 372.\n"
+    assert "[tool]372.0" in prompt_of(triton.calls[-1], tmp_path)
