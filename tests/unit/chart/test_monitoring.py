@@ -21,7 +21,7 @@ from tandem.counters import ENGINE_FAILURES, ROUND_SECONDS
 from tandem.metrics.telemetry.page import MAX_SERIES
 from tandem.metrics_server.judgements import FAMILIES
 from tandem_serving import metrics
-from tandem_serving.openai.metrics import PICKED
+from tandem_serving.openai.metrics import PICKED, Metrics
 
 from .conftest import CHART, Helm, Object, only
 
@@ -139,14 +139,18 @@ def test_where_no_metrics_server_runs_nobody_is_told_that_it_is_down(helm: Helm)
     assert "TandemMetricsServerDown" not in {rule.get("alert") for group in without for rule in group["rules"]}
 
 
+PARTS = {"histogram": ("_bucket", "_sum", "_count")}
+
+
 def known_series() -> set[str]:
     """Series that the pods, the metrics server, the operator and the rules make."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     found = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
     families = [value for value in vars(metrics).values() if isinstance(value, metrics.Family)]
     for family in families:
-        parts = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
-        found |= {family.name + part for part in parts}
+        found |= {family.name + part for part in PARTS.get(family.kind, ("",))}
+    openai = re.findall(r"^# TYPE (tandem_\S+) (\w+)$", Metrics(0).text().decode(), re.MULTILINE)
+    found |= {name + part for name, kind in openai for part in PARTS.get(kind, ("",))}
     rounds = {sample.name for metric in ROUND_SECONDS.collect() for sample in metric.samples}
     failures = {f"{metric.name}_total" for metric in ENGINE_FAILURES.collect()}
     return found | FAMILIES.keys() | {REPLICAS_NEEDED} | rounds | failures
