@@ -1,9 +1,15 @@
 """`tandem chat` against the endpoint itself, with a Triton that answers what a test says."""
 
 import asyncio
+import contextlib
 import io
 import os
+import pty
+import select
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +32,7 @@ from tandem_serving.openai.triton import Chunk
 
 FIGURES = {"input_tokens": 5, "output_tokens": 20, "draft_tokens": 40, "accepted_draft_tokens": 9}
 ANSWER = ((0, Chunk("He\x1b", [], [], "", {})), (0, Chunk("llo", [], [], "end_id", FIGURES)))
+OPERATOR = Path(__file__).parents[3] / "operator"
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}"
 
 
@@ -171,7 +178,6 @@ async def test_ctrl_c_ends_the_answer_and_what_came_is_kept(folder: Path) -> Non
 @pytest.fixture
 def forwarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
     """A service of the cluster with an endpoint at that URL, forwarded to that HOST:PORT."""
-    import contextlib
 
     def found(openai_url: str, address: str) -> None:
         async def find(*_: Any) -> Found:
@@ -211,3 +217,57 @@ def test_a_service_without_an_endpoint_says_so(forwarded: Callable[[str, str], N
 def test_what_is_not_known_of_an_answer_is_left_out() -> None:
     assert figures(Answer()) == ""
     assert figures(Answer(seconds=2, first_seconds=0.5, tokens=20)) == "20 tokens, 10.0 tokens/s, first token 0.50 s"
+
+
+class Terminal:
+    """A terminal in which a command runs."""
+
+    def __init__(self, *command: str) -> None:
+        self.descriptor, theirs = pty.openpty()
+        environment = {**os.environ, "PYTHONPATH": str(OPERATOR), "PROMPT_TOOLKIT_NO_CPR": "1"}
+        # Ctrl-C is a signal to the programs whose terminal it is.
+        self.process = subprocess.Popen(
+            ["setsid", "--ctty", *command], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        )
+        os.close(theirs)
+
+    def until(self, word: str, seconds: float = 60) -> None:
+        """Read up to where it stands."""
+        deadline, seen = time.monotonic() + seconds, b""
+        while word.encode() not in seen:
+            assert time.monotonic() < deadline, (word, seen)
+            if select.select([self.descriptor], [], [], 1)[0]:
+                seen += os.read(self.descriptor, 4096)
+
+    def type(self, keys: str) -> None:
+        """As a person does."""
+        os.write(self.descriptor, keys.encode())
+
+    def ended(self) -> int:
+        """The command's exit code, once it has ended."""
+        with contextlib.suppress(OSError):  # of a terminal without a program
+            while os.read(self.descriptor, 4096):
+                pass
+        os.close(self.descriptor)
+        return self.process.wait()
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["an answer", "Ctrl-C in an answer"])
+def test_on_a_terminal_it_is_a_conversation_that_ctrl_d_ends(folder: Path, interrupted: bool) -> None:
+    with listening(served(Hangs() if interrupted else FakeTriton(*ANSWER), folder)) as url:
+        terminal = Terminal(sys.executable, "-m", "tandem", "chat", "--url", f"{url}/v1")
+        terminal.until(READS)
+        terminal.type("hello\r")
+        if interrupted:
+            terminal.until("begun")
+            terminal.type("\x03")
+            terminal.until("interrupted")
+        else:
+            terminal.until("9 of 40 draft tokens accepted")
+        terminal.until(READS)
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+
+
+READS = "\x1b[?2004h"
+"""What prompt_toolkit writes when it begins to read: pasted text is to be marked."""
