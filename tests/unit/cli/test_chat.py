@@ -224,6 +224,7 @@ class Terminal:
 
     def __init__(self, *command: str) -> None:
         self.descriptor, theirs = pty.openpty()
+        self.left = b""
         environment = {**os.environ, "PYTHONPATH": str(OPERATOR), "PROMPT_TOOLKIT_NO_CPR": "1"}
         # Ctrl-C is a signal to the programs whose terminal it is.
         self.process = subprocess.Popen(
@@ -232,12 +233,13 @@ class Terminal:
         os.close(theirs)
 
     def until(self, word: str, seconds: float = 60) -> None:
-        """Read up to where it stands."""
-        deadline, seen = time.monotonic() + seconds, b""
-        while word.encode() not in seen:
-            assert time.monotonic() < deadline, (word, seen)
+        """Read up to where it stands; what comes after it is left."""
+        deadline = time.monotonic() + seconds
+        while word.encode() not in self.left:
+            assert time.monotonic() < deadline, (word, self.left)
             if select.select([self.descriptor], [], [], 1)[0]:
-                seen += os.read(self.descriptor, 4096)
+                self.left += os.read(self.descriptor, 4096)
+        self.left = self.left.partition(word.encode())[2]
 
     def type(self, keys: str) -> None:
         """As a person does."""
