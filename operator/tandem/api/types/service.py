@@ -49,7 +49,7 @@ ToolCalls = Literal["Hermes", "Llama3Json", "Mistral"]
 
 
 class OpenAi(Model):
-    """OpenAI's HTTP API in front of the models (docs/openai.md)."""
+    """OpenAI's HTTP API in front of the models (docs/reference/openai.md)."""
 
     cel = (
         Rule(
