@@ -88,6 +88,8 @@ CALLS: list[tuple[str, str, str, list[tuple[str, str]], str]] = [
         "a further key",
     ),
     ("Llama3Json", '{"name": "Ada", "age": 36}', '{"name": "Ada", "age": 36}', [], "an answer that is JSON"),
+    ("Llama3Json", written("other", "{}"), written("other", "{}"), [], "without a marker no other name"),
+    ("Mistral", "other{}", "other{}", [], "likewise"),
     ("Llama3Json", '{"city": "Rome"}', '{"city": "Rome"}', [], "JSON without a name"),
     ("Llama3Json", "{x} and", "{x} and", [], "no JSON"),
     ("Llama3Json", "It is 5; no, 6.", "It is 5; no, 6.", [], "words between calls are text elsewhere"),
