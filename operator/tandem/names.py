@@ -55,6 +55,11 @@ def endpoint(service: str) -> str:
     return f"{service}-triton"
 
 
+def openai(service: str) -> str:
+    """HTTPRoute and InferencePool of the OpenAI endpoint."""
+    return f"{service}-openai"
+
+
 def revision(service: str, digest: str) -> str:
     """ConfigMap of a rendered revision."""
     return f"{service}-{digest}"

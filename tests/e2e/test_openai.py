@@ -1,5 +1,8 @@
 """OpenAI's own client and a served pair, through the Service."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import openai
@@ -70,3 +73,16 @@ def test_keys_of_a_secret(site: Site, another: str) -> None:
     wait_for("the new key", lambda: allowed("second"))
     assert not allowed("first")
     site.run("delete", "secret", f"{another}-keys")
+
+
+def test_tandem_chat_answers_through_kubectl(site: Site, client: triton.InferenceServerClient) -> None:
+    kubectl = site.cluster.kubectl
+    environment = {**os.environ, "KUBECONFIG": str(kubectl.kubeconfig)}
+    environment["PATH"] = f"{kubectl.binary.parent}:{environment['PATH']}"
+    command = [sys.executable, "-m", "tandem", "chat", "quickstart", "-n", "default", "--temperature", "0"]
+    command += ["--max-tokens", str(MAX_TOKENS)]
+    done = subprocess.run(
+        command, input=PROMPTS[0], capture_output=True, text=True, timeout=240, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == text(stream(client, PROMPTS[0].strip(), 0)) + "\n"

@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from support.serving.openai import FakeTriton, lifespan, listening, tokenizer_folder
 from tandem.metrics.report import ServiceReport
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.judgements import JudgementSeries
 from tandem.metrics_server.series import ReportSeries
+from tandem_serving.openai.access import ApiKeys
+from tandem_serving.openai.metrics import Metrics
+from tandem_serving.openai.model import ChatModel
+from tandem_serving.openai.server import Endpoint, application
+from tandem_serving.openai.triton import Chunk
 from unit.chart.conftest import CHART
 from unit.metrics.telemetry.hostile_pods import fixed, serve
 
@@ -78,6 +84,27 @@ def choices(url: str, variable: dict[str, Any]) -> list[str]:
     return found
 
 
+def openai_endpoint(folder: Path) -> Any:
+    """The endpoint of a pod, whose Triton answers at once."""
+    triton = FakeTriton((0, Chunk("x", [], [], "length", {})))
+    endpoint = Endpoint("m", triton, ChatModel(tokenizer_folder(folder)), ApiKeys(None), 1000, Metrics(0))
+    return application(endpoint, lifespan)
+
+
+def of_pod(url: str) -> dict[str, Any]:
+    """How Prometheus scrapes an endpoint: as the chart's PodMonitor has it."""
+    labels = {"namespace": "ns", "pod": "llama-0", "container": "openai", "speculativeinferenceservice": "llama"}
+    targets = [urllib.parse.urlsplit(url).netloc]
+    return {"job_name": "endpoints", "static_configs": [{"targets": targets, "labels": labels}]}
+
+
+def complete(url: str) -> None:
+    """A request to it."""
+    body = json.dumps({"model": "m", "prompt": "x", "stream": True}).encode()
+    with urllib.request.urlopen(f"{url}/v1/completions", data=body, timeout=60) as reply:
+        reply.read()
+
+
 async def test_no_panel_is_empty(tmp_path: Path) -> None:
     page = fixed(metrics_server_page(), "Content-Type: text/plain; version=0.0.4\r\n")
     async with served(Served()) as pods, serve(page) as server:
@@ -87,10 +114,14 @@ async def test_no_panel_is_empty(tmp_path: Path) -> None:
             "static_configs": [{"targets": [f"127.0.0.1:{server.port}"], "labels": {"namespace": "tandem-system"}}],
         }
         rules = [str(FILES / "rules.yaml")]
-        with prometheus(tmp_path, pods, rule_files=rules, scrape_configs=[own]) as url:
+        with (
+            listening(openai_endpoint(tmp_path)) as endpoint,
+            prometheus(tmp_path, pods, rule_files=rules, scrape_configs=[own, of_pod(endpoint)]) as url,
+        ):
             deadline = time.monotonic() + 180
             while missing := await asyncio.to_thread(empty, url):
                 assert time.monotonic() < deadline, missing
+                await asyncio.to_thread(complete, endpoint)
                 await asyncio.sleep(1)
             for variable in BOARD["templating"]["list"]:
                 if variable["type"] == "query":

@@ -178,6 +178,11 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "a wait as long as the request may take",
     ),
     ({"serving__openAI": {"port": 8001}}, "must be another than Triton's 8000, 8001, 8002", "Triton's own port"),
+    (
+        {"serving__openAI": {"enabled": False, "route": {"parentRefs": [{"name": "public"}]}}},
+        "route and inferencePool lead to the endpoint",
+        "a route to nothing",
+    ),
     ({"serving__openAI": {"servedModelName": "a$(B)"}}, "should match", "what Kubernetes would expand"),
     ({"serving__queueTimeoutSeconds": 0}, "queueTimeoutSeconds must be at least 0.1", "no time at all"),
     ({"serving__queueTimeoutSeconds": 0.05}, "queueTimeoutSeconds must be at least 0.1", "no time to be looked at"),

@@ -25,6 +25,7 @@ class OpenAiEndpoint:
         self.port = free_port()
         self._command = [sys.executable, str(ENTRYPOINT), "openai", "--mode", mode, "--name", NAME]
         self._command += ["--port", str(self.port), "--triton-port", str(server.ports.grpc)]
+        self._command += ["--metrics-port", str(server.ports.metrics)]
         self._command += ["--tokenizer", str(tokenizer), *options]
 
     def __enter__(self) -> Self:

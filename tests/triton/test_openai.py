@@ -2,6 +2,7 @@
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
+from prometheus_client.parser import text_string_to_metric_families
 
 from triton import bls_client as bls
 from triton import llmapi_client
@@ -193,6 +195,24 @@ def test_a_client_that_leaves_ends_its_sequence(
         chat(client.with_options(timeout=1), max_tokens=None)
     eventually(lambda: metric(server, "tandem_requests_running") == 0, "both ends")
     assert metric(server, "tandem_generation_tokens_total") - before < 2 * 1500
+
+
+def test_its_metrics_have_what_an_endpoint_picker_reads(
+    client: openai.OpenAI, served: tuple[TritonServer, OpenAiEndpoint, str]
+) -> None:
+    def values() -> dict[str, float]:
+        with urllib.request.urlopen(f"{served[1].url}/metrics", timeout=10) as reply:
+            families = list(text_string_to_metric_families(reply.read().decode()))
+        return {sample.name: sample.value for family in families for sample in family.samples}
+
+    stream = chat(client, max_tokens=None, stream=True)
+    next(iter(stream))
+    eventually(lambda: values().get("vllm:num_requests_running") == 1, "the sequence runs")
+    if served[2] == "BLS":  # in mode LLMAPI the engine reports it with enable_iter_perf_stats
+        eventually(lambda: 0 < values().get("vllm:kv_cache_usage_perc", 0) <= 1, "it holds blocks of the KV cache")
+    stream.close()
+    eventually(lambda: values()["vllm:num_requests_running"] == 0, "it ends")
+    assert values()["vllm:num_requests_waiting"] == 0
 
 
 def test_many_at_once_equal_one_by_one(client: openai.OpenAI) -> None:

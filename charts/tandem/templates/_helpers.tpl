@@ -325,6 +325,13 @@ capabilities: {drop: [ALL]}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
+# A route and its pool go when a service asks for them no more.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [inference.networking.k8s.io]
+  resources: [inferencepools]
+  verbs: [get, list, watch, create, patch, delete]
 # Whoever decides the replicas goes when a service asks for it no more, or for another one.
 {{ .Files.Get "files/autoscalers.yaml" -}}
 # The cache of models and engines is made once; it is nobody's child, and never changed or deleted.

@@ -11,6 +11,7 @@ from tandem.children.cache import cache_claim
 from tandem.children.configmap import revision_configmap
 from tandem.children.deployment import deployment
 from tandem.children.disruption import disruption_budget
+from tandem.children.gateway import http_route, inference_pool
 from tandem.children.leaderworkerset import leader_worker_set
 from tandem.children.networkpolicy import network_policy
 from tandem.children.secret import ssh_secret
@@ -26,6 +27,8 @@ __all__ = [
     "deployment",
     "disruption_budget",
     "endpoint",
+    "http_route",
+    "inference_pool",
     "leader_worker_set",
     "network_policy",
     "revision_configmap",

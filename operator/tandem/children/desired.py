@@ -24,14 +24,21 @@ class Desired:
     workload: Object | None = None
     autoscaler: Object | None = None
     """What decides the replicas. What is wrong with it does not keep servers from being ready."""
+    routing: tuple[Object, ...] = ()
+    """How gateways reach the servers. What is wrong with it does not keep servers from being ready."""
     keys: Object | None = None
     """The Secret that the pods of groups need, without its data. It can be made, but not read."""
 
     @property
     def in_order(self) -> tuple[Object, ...]:
         """What is applied, each after what it needs. Neither the keys, which are made once, nor the autoscaler, which
-        comes after its predecessor is gone."""
+        comes after its predecessor is gone, nor the routing."""
         access = self.service_account, self.network_policy
         tasks = self.revision, self.endpoint, self.cache_claim, *self.results, *self.jobs
         servers = self.disruption_budget, self.workload
         return tuple(manifest for manifest in (*access, *tasks, *servers) if manifest)
+
+    @property
+    def all(self) -> tuple[Object, ...]:
+        """What is applied, with the autoscaler and the routing."""
+        return (*self.in_order, *((self.autoscaler,) if self.autoscaler else ()), *self.routing)

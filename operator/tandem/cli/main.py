@@ -17,6 +17,7 @@ import tandem
 from tandem import names
 from tandem.api import ports
 from tandem.cli import benchmark as bench_command
+from tandem.cli import chat as chat_command
 from tandem.cli import commands
 from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
@@ -90,6 +91,7 @@ app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES
     on_cluster(conformance_command.conformance)
 )
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(on_cluster(generate_command.generate))
+app.command(help=chat_command.HELP, epilog=chat_command.EXIT_CODES)(on_cluster(chat_command.chat))
 
 
 @app.command()

@@ -54,7 +54,7 @@ def children(service: SpeculativeInferenceService, settings: Settings) -> list[O
     desired = desired_of(service, settings)
     if isinstance(desired, Refusal):
         raise ManifestError(f"{service.name}: {desired.reason}: {desired.message}")
-    return [*desired.in_order, *([desired.autoscaler] if desired.autoscaler else [])]
+    return list(desired.all)
 
 
 class TrtllmConfig(NamedTuple):

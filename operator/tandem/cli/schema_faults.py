@@ -15,6 +15,8 @@ PATTERNS = {
     r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": "a module and its attribute, such as my_drafter:Drafter",
     r"^[A-Za-z][A-Za-z0-9_]*$": "a word of letters, digits and '_', such as PARD",
     r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$": "the name of a resource, such as nvidia.com/gpu",
+    r"^(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "a host name, such as llm.example.com or *.example.com",
+    r"^(/[A-Za-z0-9._~-]+)+$": "a path without an end, such as /llama",
     r"^[1-9][0-9]*(Gi|Ti|G|T)$": "a size such as 500Gi",
     r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s)$": "a time such as 500ms or 2s",
 }

@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 INSTALL = {
     "LeaderWorkerSet": "a replica that needs several nodes is one; install https://lws.sigs.k8s.io, or write parallel"
     " sizes that placement.gpu.perNode holds",
+    "HTTPRoute": "serving.openAI.route is one; install https://gateway-api.sigs.k8s.io with a controller, or remove"
+    " route",
+    "InferencePool": "serving.openAI.inferencePool is one; install its definition"
+    " (https://gateway-api-inference-extension.sigs.k8s.io), or remove inferencePool",
     **{kind.kind: install for kind, install in AUTOSCALERS.items() if install},
 }
 """What to do where a kind is missing."""

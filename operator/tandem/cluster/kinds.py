@@ -38,6 +38,9 @@ CACHE_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
+HTTP_ROUTE = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+INFERENCE_POOL = Kind("inference.networking.k8s.io/v1", "InferencePool", "inferencepools")
+ROUTING = (HTTP_ROUTE, INFERENCE_POOL)
 SECRET = Kind("v1", "Secret", "secrets")
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
 TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews")
@@ -62,6 +65,6 @@ CHILDREN = (
 """Kinds that Tandem applies."""
 WATCHED = (SERVICES_KIND, *CHILDREN, POD)
 """Kinds whose events may ask for a reconcile."""
-OPTIONAL = (LEADER_WORKER_SET, *(kind for kind, install in AUTOSCALERS.items() if install))
+OPTIONAL = (LEADER_WORKER_SET, *ROUTING, *(kind for kind, install in AUTOSCALERS.items() if install))
 """Likewise, where their definition is installed: what asks for one says so when it is missing."""
 BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, *OPTIONAL, POD, SECRET, CACHE_CLAIM, LEASE, EVENT)}

@@ -17,6 +17,7 @@ from tandem.cluster.kinds import (
     LEADER_WORKER_SET,
     NETWORK_POLICY,
     POD,
+    ROUTING,
 )
 from tandem.cluster.manifests import condition, created, is_true, job_uid, label, uid
 from tandem.render import RECORD_FILE, Record
@@ -29,6 +30,7 @@ from tandem.rollout.observed import (
     Observed,
     Problem,
     Result,
+    Routing,
     StoredRevision,
     TaskPod,
     Workload,
@@ -37,7 +39,7 @@ from tandem.rollout.verdict import parse_verdict
 
 TASK_RESULTS = {names.result(component): component for component in names.TASKS}
 SERVERS = (names.SERVER, names.WORKER)
-TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, *AUTOSCALERS, NETWORK_POLICY, POD)
+TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, *AUTOSCALERS, *ROUTING, NETWORK_POLICY, POD)
 """Kinds that decisions look into."""
 
 
@@ -59,6 +61,7 @@ def parse(
         ],
         workloads=[_workload(each) for each in sorted([*of[DEPLOYMENT], *of[LEADER_WORKER_SET]], key=created)],
         autoscalers=[_autoscaler(each) for kind in AUTOSCALERS for each in of[kind]],
+        routing=[_routing(each) for kind in ROUTING for each in of[kind]],
         network_policies=[live(each) for each in of[NETWORK_POLICY]],
         others=[live(each) for each in others],
         benchmark=_benchmark(of[CONFIGMAP], names.benchmark(service)),
@@ -172,6 +175,31 @@ def _autoscaler(obj: Object) -> Autoscaler:
         live(obj),
         [ChildCondition(c["type"], c["status"], c.get("reason", ""), c.get("message", "")) for c in conditions],
     )
+
+
+def _routing(obj: Object) -> Routing:
+    """With the conditions that are of the object as it is, each with its parent's name."""
+    generation = obj["metadata"].get("generation", 0)
+    parents = obj.get("status", {}).get("parents", [])
+    return Routing(
+        live(obj),
+        [
+            ChildCondition(
+                c["type"],
+                c["status"],
+                c.get("reason", ""),
+                f"{obj['kind']} {obj['metadata']['name']}: {_parent(parent)}: {c.get('message', '')}",
+            )
+            for parent in parents
+            for c in parent.get("conditions", ())
+            if c.get("observedGeneration", generation) >= generation
+        ],
+    )
+
+
+def _parent(status: Object) -> str:
+    reference = status.get("parentRef", {})
+    return f"{reference.get('kind', 'Gateway')} {reference.get('name', '')}"
 
 
 def _benchmark(configmaps: Iterable[Object], name: str) -> Mapping[str, str] | None:

@@ -26,6 +26,7 @@ from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
 from tandem.conditions.pods import pods_healthy
+from tandem.conditions.routing import route_accepted
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights, verdicts
 from tandem.conditions.writes import Reading, autoscaling_status, scaling_moved, speculation_moved, speculation_status
@@ -130,7 +131,7 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
 def _independent(situation: Situation) -> list[Finding]:
     """The conditions on which Ready does not depend."""
     health = engine_health(situation.service, failures(situation.observed), situation.now)
-    return [*verdicts(situation), *rights(situation.missing_rights), *health]
+    return [*verdicts(situation), *route_accepted(situation), *rights(situation.missing_rights), *health]
 
 
 def stalled_status(service: SpeculativeInferenceService, missing: Sequence[Finding], now: str) -> dict[str, Any]:

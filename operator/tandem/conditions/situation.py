@@ -25,6 +25,8 @@ class Situation:
     """What the API server refused of the plan."""
     scaling_refused: Refused | None = None
     """What the API server refused of the autoscaler: it does not keep a service from being Ready."""
+    routing_refused: Refused | None = None
+    """What the API server refused of the route and its pool: likewise."""
     missing_rights: Sequence[Forbidden] = ()
     """Rights that the operator lacks for this service."""
     reading: Reading | None = None

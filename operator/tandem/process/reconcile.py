@@ -6,7 +6,7 @@ half-way all come to the same end.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -32,7 +32,16 @@ from tandem.errors import Forbidden, Refused
 from tandem.process.reports import ReportReader
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Observed
-from tandem.rollout.plan import AUTOSCALERS, Action, autoscaling, cannot_decide, missing_rights, plan
+from tandem.rollout.plan import (
+    AUTOSCALERS,
+    ROUTING,
+    Action,
+    autoscaling,
+    cannot_decide,
+    missing_rights,
+    plan,
+    routing,
+)
 from tandem.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -112,11 +121,12 @@ class Reconciler:
         service, observed = situation.service, situation.observed
         refused = await self._execute(actions)
         scaling_refused = await self._execute(autoscaling(situation.decision, observed))
-        shown = status(self._after(situation, refused, scaling_refused))
+        routing_refused = await self._execute(routing(situation.decision, observed))
+        shown = status(self._after(situation, refused, scaling_refused, routing_refused))
         await self._write_status(service, observed, shown)
         await self._failure_events.record(service, failures(observed), situation.now)
         too_old = situation.decision.refusal and situation.decision.refusal.reason is SpecReason.KUBERNETES_TOO_OLD
-        if refused or scaling_refused or too_old:  # no event marks an upgrade
+        if refused or scaling_refused or routing_refused or too_old:  # no event marks an upgrade
             return Next.RETRY
         if observed.progress:
             return Next.SOON
@@ -124,18 +134,26 @@ class Reconciler:
         return Next.LATER if waits else Next.EVENT
 
     def _after(
-        self, situation: Situation, refused: Sequence[Refused], scaling_refused: Sequence[Refused]
+        self,
+        situation: Situation,
+        refused: Sequence[Refused],
+        scaling_refused: Sequence[Refused],
+        routing_refused: Sequence[Refused],
     ) -> Situation:
         """The situation once the plan was carried out, with what is known from elsewhere."""
         service, observed = situation.service, situation.observed
         missing = missing_rights(situation.decision, observed)
-        missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
-        unread = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
+        missing += [each for each in (*refused, *scaling_refused, *routing_refused) if isinstance(each, Forbidden)]
+
+        def unread(kinds: Collection[str]) -> list[Refused]:
+            return [why for kind, why in observed.unread.items() if kind in kinds]
+
         reading = self._reports.reading(service.namespace, service.name, service.uid)
         return replace(
             situation,
             refused=next(iter(refused), None),
-            scaling_refused=next(iter((*scaling_refused, *unread)), None),
+            scaling_refused=next(iter((*scaling_refused, *unread(AUTOSCALERS))), None),
+            routing_refused=next(iter((*routing_refused, *unread(ROUTING))), None),
             missing_rights=missing,
             reading=reading,
             benchmark=benchmark(service, observed, load(reading)),

@@ -75,8 +75,9 @@ def asks_for(spec: ServiceSpec) -> str:
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
     """`spec` without what shapes no server: their number and who decides it, how they take each other's place, what
-    speculation must be worth, who may connect and at which port of the Service, and what Jobs have."""
-    open_ai = spec.serving.open_ai.model_copy(update={"port": OpenAi().port})
+    speculation must be worth, who may connect, how and at which port of the Service, and what Jobs have."""
+    outside = {"port": OpenAi().port, "route": None, "inference_pool": None}
+    open_ai = spec.serving.open_ai.model_copy(update=outside)
     return spec.model_copy(
         update={
             "replicas": 1,

@@ -111,6 +111,7 @@ def _desired(
         network_policy=build.network_policy(service, nodes, settings.metrics_peers, settings.client_peers),
         revision=build.revision_configmap(service, revision) if revision else None,
         endpoint=build.endpoint(service),
+        routing=tuple(each for each in (build.inference_pool(service), build.http_route(service)) if each),
         cache_claim=build.cache_claim(service) if makes_claim else None,
         results=tuple(_result(service, step, observed) for step in decision.steps if step.is_kept),
         jobs=tuple(_job(service, step, observed) for step in decision.steps if step.outcome.stage is Stage.ABSENT),

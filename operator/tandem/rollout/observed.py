@@ -164,6 +164,14 @@ class Autoscaler:
 
 
 @dataclass(frozen=True)
+class Routing:
+    """HTTPRoute or InferencePool; conditions of all its parents."""
+
+    live: Live
+    conditions: Sequence[ChildCondition] = ()
+
+
+@dataclass(frozen=True)
 class Claim:
     """The PersistentVolumeClaim of models and engines; no service owns it."""
 
@@ -189,6 +197,7 @@ class Observed:
     """The oldest first; two while one takes the other's place."""
     autoscalers: Sequence[Autoscaler] = ()
     """Of the kinds of all autoscaling sources; one object, but while one takes another's place."""
+    routing: Sequence[Routing] = ()
     network_policies: Sequence[Live] = ()
     others: Sequence[Live] = ()
     """Children that are compared with what they should be, and nothing else."""
@@ -226,6 +235,10 @@ class Observed:
     def autoscaler(self, kind: str, name: str) -> Autoscaler | None:
         """The autoscaler of that kind and name, or None."""
         return next((each for each in self.autoscalers if (each.live.kind, each.live.name) == (kind, name)), None)
+
+    def routed(self, kind: str, name: str) -> Routing | None:
+        """The route or pool of that kind and name, or None."""
+        return next((each for each in self.routing if (each.live.kind, each.live.name) == (kind, name)), None)
 
     @property
     def replicas(self) -> list[Server]:
@@ -289,6 +302,7 @@ class Observed:
             *(job.live for job in self.jobs),
             *(workload.live for workload in self.workloads),
             *(autoscaler.live for autoscaler in self.autoscalers),
+            *(each.live for each in self.routing),
             *self.network_policies,
             *self.others,
         ]

@@ -47,6 +47,9 @@ DECISIVE = ("ConfigMap", "Deployment", "Job", "PersistentVolumeClaim", "Pod")
 AUTOSCALERS = frozenset(source.kind for source in SOURCES.values())
 
 
+ROUTING = frozenset({"HTTPRoute", "InferencePool"})
+
+
 def cannot_decide(decision: Decision, observed: Observed) -> bool:
     """Whether something may not be read that has a say in what to do: then nothing is done."""
     return not observed.unread.keys().isdisjoint({*DECISIVE, *(_kinds(decision) & {"LeaderWorkerSet"})})
@@ -54,7 +57,9 @@ def cannot_decide(decision: Decision, observed: Observed) -> bool:
 
 def missing_rights(decision: Decision, observed: Observed) -> list[Forbidden]:
     """Why kinds may not be read that this service has a use for."""
-    wanted = {*DECISIVE, *_kinds(decision), *(AUTOSCALERS if decision.desired.autoscaler else ())}
+    desired = decision.desired
+    wanted = {*DECISIVE, *_kinds(decision), *(AUTOSCALERS if desired.autoscaler else ())}
+    wanted |= ROUTING if desired.routing else set()
     return [why for kind, why in sorted(observed.unread.items()) if kind in wanted]
 
 
@@ -83,6 +88,17 @@ def autoscaling(decision: Decision, observed: Observed) -> list[Action]:
     gone = [each.live for each in observed.autoscalers if (each.live.kind, each.live.name) != kept]
     apply = _apply(wanted, observed) if wanted else None
     return [*map(Delete, gone), *([apply] if apply else [])]
+
+
+def routing(decision: Decision, observed: Observed) -> list[Action]:
+    """The requests that bring a route and its pool about, or take them away; none for a spec that is refused, nor
+    while one of their kinds may not be read."""
+    if decision.refusal or not observed.unread.keys().isdisjoint(ROUTING):
+        return []
+    wanted = decision.desired.routing
+    kept = {identity(each) for each in wanted}
+    gone = [each.live for each in observed.routing if (each.live.kind, each.live.name) not in kept]
+    return [*(action for each in wanted if (action := _apply(each, observed))), *map(Delete, gone)]
 
 
 def _kinds(decision: Decision) -> set[str]:

@@ -1,16 +1,21 @@
 """The OpenAI endpoint in unit tests: a Triton that answers what a test says, a template, a tokenizer's folder."""
 
+import contextlib
 import datetime
 import json
 import shutil
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+import socket
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from starlette.types import ASGIApp
 
 from tandem_serving.openai.triton import MODELS, Chunk, TritonServer
 
@@ -61,9 +66,31 @@ def write_certificate(folder: Path, name: str) -> None:
     key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
     made = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
     (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     form = serialization.PrivateFormat.PKCS8
     (folder / "tls.key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     )
+
+
+@contextlib.asynccontextmanager
+async def lifespan(_: object) -> AsyncIterator[None]:
+    """Of an endpoint that has nothing to close."""
+    yield
+
+
+@contextlib.contextmanager
+def listening(application: ASGIApp, tls: Path | None = None) -> Iterator[str]:
+    """Its URL on a port of its own, for clients that open connections. `tls`: folder of a certificate."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    files = {"ssl_certfile": tls / "tls.crt", "ssl_keyfile": tls / "tls.key"} if tls else {}
+    server = uvicorn.Server(uvicorn.Config(application, log_config=None, access_log=False, **files))  # type: ignore[arg-type]
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http{'s' if tls else ''}://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,10 +1,13 @@
 """What stands both here and in the images, whose programs cannot import it, is the same."""
 
+from typing import get_args
+
 import pytest
 
 from tandem.api import bounds, ports
 from tandem.api.decoding import DecodingType
 from tandem.api.types import Source
+from tandem.api.types.service import ToolCalls
 from tandem.cli.admission import Problem, problems, without_nulls
 from tandem_fetcher import cli as fetcher
 from tandem_fetcher import uri as fetched
@@ -12,6 +15,7 @@ from tandem_fetcher.errors import FetchError
 from tandem_serving.bls import settings
 from tandem_serving.boot import entrypoint, mpi
 from tandem_serving.llmapi.arguments import USER_PROVIDED
+from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.prepare import build_progress
 
 NEEDED = {
@@ -29,7 +33,11 @@ def test_the_startup_probe_asks_the_port_that_triton_listens_on() -> None:
 
 def test_the_openai_endpoint_asks_the_port_that_triton_listens_on() -> None:
     options = entrypoint._parser().parse_args(["openai", "--mode=BLS", "--name=m"])
-    assert (options.port, options.triton_port) == (ports.OPENAI, ports.GRPC)
+    assert (options.port, options.triton_port, options.metrics_port) == (ports.OPENAI, ports.GRPC, ports.METRICS)
+
+
+def test_the_openai_endpoint_knows_the_formats_that_a_service_may_name() -> None:
+    assert set(get_args(ToolCalls)) == set(FORMATS)
 
 
 def test_ranks_of_a_group_are_reached_over_the_port_that_is_declared() -> None:

@@ -21,6 +21,7 @@ from tandem.counters import ENGINE_FAILURES, ROUND_SECONDS
 from tandem.metrics.telemetry.page import MAX_SERIES
 from tandem.metrics_server.judgements import FAMILIES
 from tandem_serving import metrics
+from tandem_serving.openai.metrics import PICKED, Metrics
 
 from .conftest import CHART, Helm, Object, only
 
@@ -90,13 +91,27 @@ def test_the_monitor_finds_the_serving_pods_and_names_their_service(helm: Helm) 
     assert monitor["spec"]["sampleLimit"] >= 10 * MAX_SERIES, (
         "a hostile pod fills no answer (docs/explanation/collector.md)"
     )
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {port["name"] for port in children.endpoint(parse(QUICKSTART))["spec"]["ports"]}
-    (relabeling,) = endpoint["relabelings"]
-    assert relabeling == {
-        "sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"[^a-z]", "_", names.LABEL_SERVICE)],
-        "targetLabel": KIND.lower(),
-    }
+    for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+        assert endpoint["port"] in {port["name"] for port in children.endpoint(parse(QUICKSTART))["spec"]["ports"]}
+        (relabeling,) = endpoint["relabelings"]
+        assert relabeling == {
+            "sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"[^a-z]", "_", names.LABEL_SERVICE)],
+            "targetLabel": KIND.lower(),
+        }
+
+
+def test_openai_endpoints_are_scraped_as_they_are_served(helm: Helm) -> None:
+    def scraped(openai: str) -> list[Object]:
+        values = {"monitoring": {"podMonitor": {"enabled": True, "openAI": openai}}}
+        found = only(helm.template(values), "PodMonitor", "tandem-serving")["spec"]["podMetricsEndpoints"]
+        assert found[0]["port"] == "metrics"
+        return list(found[1:])
+
+    assert scraped("none") == []
+    ((plain,), (secure,)) = scraped("http"), scraped("https")
+    assert (plain["scheme"], secure["scheme"], secure["tlsConfig"]) == ("http", "https", {"insecureSkipVerify": True})
+    (drop,) = plain["metricRelabelings"]
+    assert all(re.fullmatch(drop["regex"], name) for name in PICKED)
 
 
 def test_of_named_namespaces_only(helm: Helm) -> None:
@@ -126,14 +141,18 @@ def test_where_no_metrics_server_runs_nobody_is_told_that_it_is_down(helm: Helm)
     assert "TandemMetricsServerDown" not in {rule.get("alert") for group in without for rule in group["rules"]}
 
 
+PARTS = {"histogram": ("_bucket", "_sum", "_count")}
+
+
 def known_series() -> set[str]:
     """Series that the pods, the metrics server, the operator and the rules make."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     found = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
     families = [value for value in vars(metrics).values() if isinstance(value, metrics.Family)]
     for family in families:
-        parts = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
-        found |= {family.name + part for part in parts}
+        found |= {family.name + part for part in PARTS.get(family.kind, ("",))}
+    openai = re.findall(r"^# TYPE (tandem_\S+) (\w+)$", Metrics(0).text().decode(), re.MULTILINE)
+    found |= {name + part for name, kind in openai for part in PARTS.get(kind, ("",))}
     rounds = {sample.name for metric in ROUND_SECONDS.collect() for sample in metric.samples}
     failures = {f"{metric.name}_total" for metric in ENGINE_FAILURES.collect()}
     return found | FAMILIES.keys() | {REPLICAS_NEEDED} | rounds | failures

@@ -55,6 +55,12 @@ def test_read_service(obj: dict[str, Any], problem: str) -> None:
     assert read_service(obj) == Found("quick", "demo", problem)
 
 
+def test_a_service_s_openai_endpoint_is_read_too() -> None:
+    served = resource()
+    served["status"]["openAIURL"] = "http://quick-triton.demo.svc:9000/v1"
+    assert read_service(served).openai_url == "http://quick-triton.demo.svc:9000/v1"
+
+
 @pytest.mark.parametrize(
     ("message", "hint"),
     [

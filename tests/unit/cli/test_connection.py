@@ -21,6 +21,7 @@ COMMANDS = [
     ["top"],
     ["generate", "llama", "-p", "x"],
     ["bench", "llama", "--prompts", str(REPOSITORY / "examples/prompts.jsonl")],
+    ["chat", "llama", "hello"],
     ["conformance", "llama"],
     ["cache", "prune"],
     ["doctor"],

@@ -40,7 +40,7 @@ def children(settings: Settings) -> list[dict[str, Any]]:
     for message in (fetched(), GOOD, None):
         decision, _ = world.step(SERVICE)
         desired = decision.desired
-        made += [*desired.in_order, *([desired.autoscaler] if desired.autoscaler else [])]
+        made += desired.all
         for name in world.jobs() if message else ():
             world.finish(name, message)
         if message == fetched():

@@ -18,6 +18,7 @@ ARGUMENTS = [
     # openAI, arguments of the container beside those that it always has, why
     ("{}", {"--name=$(TANDEM_SERVICE)", "--max-body=4194304"}, "the name is the service's, as its label has it"),
     ("{servedModelName: org/llama}", {"--name=org/llama", "--max-body=4194304"}, "a name of the user's"),
+    ("{toolCalls: Hermes}", {"--name=$(TANDEM_SERVICE)", "--max-body=4194304", "--tool-calls=Hermes"}, "a format"),
     ("{maxBodyMiB: 1}", {"--name=$(TANDEM_SERVICE)", "--max-body=1048576"}, "bytes"),
     (
         "{apiKeySecret: keys, tlsSecret: certificate}",

@@ -55,10 +55,12 @@ def _openai(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, help="name of the model in requests")
     parser.add_argument("--port", type=int, default=9000, help="where to listen")
     parser.add_argument("--triton-port", type=int, default=8001, help="Triton's gRPC port in this pod")
+    parser.add_argument("--metrics-port", type=int, default=8002, help="port of Triton's metrics in this pod")
     parser.add_argument("--tokenizer", type=Path, default="/tokenizer", help="tokenizer and chat template")
     parser.add_argument("--keys", type=Path, help="folder with API keys; without, no key is needed")
     parser.add_argument("--tls", type=Path, help="folder with tls.crt and tls.key; without, plain HTTP")
     parser.add_argument("--max-body", type=int, default=4 << 20, help="largest body of a request, in bytes")
+    parser.add_argument("--tool-calls", help="how the model writes calls of tools: Hermes, Llama3Json or Mistral")
     parser.add_argument("--grace", type=int, default=600, help="seconds in which requests may end after SIGTERM")
     parser.set_defaults(run=_run_openai)
 

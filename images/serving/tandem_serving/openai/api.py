@@ -14,8 +14,8 @@ from tandem_serving.openai.errors import ApiError, unsupported
 
 IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier", "store"})
 """They change no answer here: nothing is stored, billed or cached by them."""
-_TOOLS = "the model's calls of tools would come as text; describe them in a message and set response_format"
-_FUNCTIONS = "it is OpenAI's older form of tools; leave it out"
+_TOOLS = "tools are for /v1/chat/completions"
+_FUNCTIONS = "it is OpenAI's older form of tools; send tools and tool_choice"
 UNSUPPORTED: Mapping[str, str] = {
     "audio": "this service takes and gives text",
     "best_of": "ask for n completions and choose",
@@ -47,6 +47,7 @@ MOST_CHOICES = 128
 MOST_SEQUENCES = 1024
 """Of a request: as many as wait in the queue."""
 MOST_STOPS = 64
+MOST_TOOLS = 128
 
 
 class _Strict(BaseModel):
@@ -110,6 +111,11 @@ class Parameters(_Strict):
     num_draft_tokens: Count | None = None
 
     @property
+    def guided_by(self) -> str:
+        """The parameter for which the engine would need guided decoding."""
+        return "response_format"
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """The stop words."""
         words = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -128,11 +134,57 @@ class TextPart(_Strict):
     text: str
 
 
+class CalledFunction(_Strict):
+    """What the assistant called. `arguments`: JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(_Strict):
+    """A call in an assistant's message; the message of role tool that answers it has its id as `tool_call_id`."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class Message(_Strict):
     """A message; the chat template gets what else it has, such as `name`."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+
+
+class Function(_Strict):
+    """A tool; the chat template gets what else it has. `parameters`: a JSON schema."""
+
+    name: FunctionName
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(_Strict):
+    """What the model may call."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class ToolName(_Strict):
+    """Of one of `tools`."""
+
+    name: str
+
+
+class NamedTool(_Strict):
+    """`tool_choice`: the one that must be called."""
+
+    type: Literal["function"]
+    function: ToolName
 
 
 class ChatRequest(Parameters):
@@ -142,6 +194,14 @@ class ChatRequest(Parameters):
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def guided_by(self) -> str:
+        """See Parameters."""
+        return "response_format" if self.tool_choice in (None, "none", "auto") else "tool_choice"
 
     @property
     def most_tokens(self) -> int | None:

@@ -19,9 +19,12 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tandem_serving.checkpoint import CheckpointError, read_json
-from tandem_serving.openai.errors import ApiError
+from tandem_serving.openai.errors import ApiError, unsupported
 
 CONFIG, TEMPLATE, SPECIAL = "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"
+MORE_TEMPLATES = "additional_chat_templates"
+DEFAULT, WITH_TOOLS = "default", "tool_use"
+"""Names of templates, as transformers has them."""
 MISSING = "the model has no chat template: its tokenizer_config.json names none; ask /v1/completions"
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -45,6 +48,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], now: Callable[[], datetime] = datetime.now):
         """Raises CheckpointError: the template is malformed."""
+        self.has_tools = "tools" in source
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
@@ -56,9 +60,18 @@ class ChatTemplate:
             raise CheckpointError(f"the model's chat template is malformed ({error}): download it again") from None
         self._special_tokens = dict(special_tokens)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], more: Mapping[str, Any] | None = None) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        more: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """The prompt, with the opening of the assistant's answer. `more`: further variables. Raises ApiError."""
-        variables = {**self._special_tokens, "add_generation_prompt": True, **(more or {}), "messages": messages}
+        if tools and not self.has_tools:
+            raise unsupported("tools", "the model's chat template has no place for them; leave them out")
+        defaults = {**self._special_tokens, "add_generation_prompt": True, "tools": None, "documents": None}
+        given = {**({"tools": tools} if tools else {}), "messages": messages}
+        variables = {**defaults, **(more or {}), **given}
         try:
             return self._template.render(variables)
         except Refused as error:
@@ -67,22 +80,24 @@ class ChatTemplate:
             raise ApiError(400, f"the chat template cannot take the messages: {error}", "messages") from None
 
 
-def read(folder: Path) -> ChatTemplate:
-    """The template of a tokenizer's folder. Raises CheckpointError: it has none."""
+def read(folder: Path, name: str = DEFAULT) -> ChatTemplate:
+    """The template of a tokenizer's folder; `name`: of several, where there is such a one. Raises CheckpointError: it
+    has none."""
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     special = read_json(folder / SPECIAL) if (folder / SPECIAL).is_file() else {}
-    file = folder / TEMPLATE
-    source = file.read_text(encoding="utf-8") if file.is_file() else _named(config.get("chat_template"))
+    files = [folder / MORE_TEMPLATES / f"{name}.jinja", folder / TEMPLATE]
+    file = next((file for file in files if file.is_file()), None)
+    source = file.read_text(encoding="utf-8") if file else _named(config.get("chat_template"), name)
     if not source:
         raise CheckpointError(MISSING)
     return ChatTemplate(source, _special_tokens({**special, **config}))
 
 
-def _named(template: Any) -> str:
+def _named(template: Any, name: str) -> str:
     """tokenizer_config.json has one, or several by name."""
     if isinstance(template, list):
         named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
-        template = named.get("default")
+        template = named.get(name, named.get(DEFAULT))
     return template if isinstance(template, str) else ""
 
 

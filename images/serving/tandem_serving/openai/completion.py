@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tandem_serving.openai.api import ChatRequest, CompletionRequest
+from tandem_serving.openai.api import ChatRequest, CompletionRequest, NamedTool
+from tandem_serving.openai.tool_calls import CallPart, CallReader, merged
 from tandem_serving.openai.triton import Chunk
 from tandem_serving.requests.text import StopText
 
@@ -31,32 +32,43 @@ class Delta:
     tokens: Sequence[Token]
     finish_reason: str | None
     first: bool
+    calls: Sequence[CallPart] = ()
 
 
 @dataclass
 class _Choice:
     stop: StopText
+    reader: CallReader | None
     begun: bool = False
+    called: bool = False
     figures: Mapping[str, int] = field(default_factory=dict)
 
 
 class Completion:
     """One request's answer as it comes. `identity`: its id, and when it was created. `echo`: texts that the choices
-    begin with."""
+    begin with. `reader`: makes what finds the calls of tools in a choice's text."""
 
     def __init__(
-        self, request: ChatRequest | CompletionRequest, identity: tuple[str, int], echo: Sequence[str] = ()
+        self,
+        request: ChatRequest | CompletionRequest,
+        identity: tuple[str, int],
+        echo: Sequence[str] = (),
+        reader: Callable[[], CallReader] | None = None,
     ) -> None:
         self._request = request
         self._chat = isinstance(request, ChatRequest)
         self._id, self._created = identity
         self._echo = echo
+        self._reader = reader
+        # As OpenAI has it: a forced call is no reason to end.
+        self._forced = isinstance(request, ChatRequest) and isinstance(request.tool_choice, NamedTool)
         self._choices: dict[int, _Choice] = {}
 
     def delta(self, index: int, chunk: Chunk, piece: Callable[[int], str]) -> Delta:
         """What a chunk brings to a choice. `piece`: a token's text. The text ends before a stop word: mode BLS keeps
         it."""
-        choice = self._choices.setdefault(index, _Choice(StopText(self._request.stops)))
+        if not (choice := self._choices.get(index)):
+            choice = self._choices[index] = _Choice(StopText(self._request.stops), self._reader and self._reader())
         text, stopped = choice.stop.push(chunk.text)
         if chunk.finish_reason and not stopped:
             text += choice.stop.flush()
@@ -65,15 +77,20 @@ class Completion:
             text = self._echo[index] + text
         if chunk.finish_reason:
             choice.figures = chunk.figures
+        text, calls = choice.reader.push(text, over=bool(chunk.finish_reason)) if choice.reader else (text, [])
+        choice.called = choice.called or bool(calls)
         tokens = [Token(piece(token), value) for token, value in zip(chunk.ids, chunk.log_probs, strict=True)]
         reason = FINISH.get(chunk.finish_reason, "stop") if chunk.finish_reason else None
-        return Delta(index, text, tokens, reason, first)
+        if reason == "stop" and choice.called and not self._forced:
+            reason = "tool_calls"
+        return Delta(index, text, tokens, reason, first, calls)
 
     def event(self, delta: Delta) -> Json:
         """A delta as an event of a stream."""
         if self._chat:
             role = {"role": "assistant"} if delta.first else {}
-            content: Json = {"delta": {**role, **({"content": delta.text} if delta.text or delta.first else {})}}
+            text = {"content": delta.text} if delta.text or delta.first else {}
+            content: Json = {"delta": {**role, **text, **_call_deltas(delta.calls)}}
         else:
             content = {"text": delta.text}
         usage = {"usage": None} if self._request.include_usage else {}
@@ -90,7 +107,9 @@ class Completion:
             own = [delta for delta in deltas if delta.index == index]
             text, tokens = "".join(delta.text for delta in own), [token for delta in own for token in delta.tokens]
             whole = Delta(index, text, tokens, own[-1].finish_reason, first=True)
-            message = {"message": {"role": "assistant", "content": text, "refusal": None}}
+            calls = _whole_calls([part for delta in own for part in delta.calls])
+            content = None if calls and not text.strip() else text
+            message = {"message": {"role": "assistant", "content": content, "refusal": None, **calls}}
             choices.append(self._choice(whole, message if self._chat else {"text": text}))
         return {**self._head(streamed=False), "choices": choices, "usage": self.usage()}
 
@@ -122,6 +141,21 @@ class Completion:
         if self._request.with_log_probs:
             log_probs = _chat_log_probs(delta.tokens) if self._chat else _log_probs(delta.tokens)
         return {"index": delta.index, **content, "logprobs": log_probs, "finish_reason": delta.finish_reason}
+
+
+def _call_deltas(parts: Sequence[CallPart]) -> Json:
+    return {"tool_calls": [{"index": part.number, **_call(part)} for part in parts]} if parts else {}
+
+
+def _whole_calls(parts: Sequence[CallPart]) -> Json:
+    calls = merged(sorted(parts, key=lambda part: part.number))
+    return {"tool_calls": [_call(call) for call in calls]} if calls else {}
+
+
+def _call(part: CallPart) -> Json:
+    if not part.name:
+        return {"function": {"arguments": part.arguments}}
+    return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": part.arguments}}
 
 
 def _chat_log_probs(tokens: Sequence[Token]) -> Json:

@@ -13,12 +13,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import uvicorn
+from prometheus_client import disable_created_metrics
 from starlette.applications import Starlette
 
 from tandem_serving import addresses
 from tandem_serving.openai.access import CERTIFICATE, KEY, ApiKeys, reload_certificate
+from tandem_serving.openai.metrics import Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
+from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.openai.triton import MODELS, TritonServer
 
 KEEP_ALIVE_SECONDS = 75
@@ -31,6 +34,7 @@ def run(options: Namespace) -> int:
     """Serve until SIGTERM, then finish requests. `options`: of the entry point's command `openai`."""
     # uvicorn finishes requests at SIGTERM, and then raises it for the handler from before.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter and histogram
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     asyncio.run(_serve(options))
     return 0
@@ -38,7 +42,9 @@ def run(options: Namespace) -> int:
 
 async def _serve(options: Namespace) -> None:
     triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode])
-    endpoint = Endpoint(options.name, triton, ChatModel(options.tokenizer), ApiKeys(options.keys), options.max_body)
+    model, keys = ChatModel(options.tokenizer), ApiKeys(options.keys)
+    form = FORMATS[options.tool_calls] if options.tool_calls else None
+    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, Metrics(options.metrics_port), form)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,12 @@ class ChatModel:
         self._folder = folder
         self.created = int(time.time())
 
-    def encode_chat(self, request: ChatRequest) -> list[int]:
+    def encode_chat(self, request: ChatRequest, tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """The tokens of a chat's prompt. The template writes the special tokens itself: none is added. Raises
         ApiError."""
-        messages = [_plain(message) for message in request.messages]
-        text = self._template.render(messages, request.chat_template_kwargs)
+        messages = [_plain(message, f"messages[{at}]") for at, message in enumerate(request.messages)]
+        template = self._with_tools if tools else self._template
+        text = template.render(messages, request.chat_template_kwargs, tools)
         ids = self._tokenizer.encode(text, special=False)
         if not ids:
             raise ApiError(400, "the messages have no text: send some", "messages")
@@ -42,8 +45,15 @@ class ChatModel:
 
     @cached_property
     def _template(self) -> ChatTemplate:
+        return self._read(chat_template.DEFAULT)
+
+    @cached_property
+    def _with_tools(self) -> ChatTemplate:
+        return self._read(chat_template.WITH_TOOLS)
+
+    def _read(self, name: str) -> ChatTemplate:
         try:
-            return chat_template.read(self._folder)
+            return chat_template.read(self._folder, name)
         except CheckpointError as error:
             raise ApiError(400, str(error), "messages", "no_chat_template") from None
 
@@ -55,10 +65,25 @@ class ChatModel:
             raise ApiError(400, f"the endpoint needs the model's tokenizer.json for this: {error}") from None
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    """A message as templates know it: text as one string; what OpenAI calls developer they call system."""
+def _plain(message: Message, place: str) -> dict[str, Any]:
+    """A message as templates know it: text as one string, the arguments of calls as objects; what OpenAI calls
+    developer they call system. Raises ApiError."""
     plain = message.model_dump(exclude_none=True)
     if isinstance(message.content, list):
         plain["content"] = "".join(part.text for part in message.content)
     plain.setdefault("content", "")
+    for at, call in enumerate(plain.get("tool_calls", ())):
+        arguments = _object(call["function"]["arguments"])
+        if arguments is None:
+            name = f"{place}.tool_calls[{at}].function.arguments"
+            raise ApiError(400, f"{name} is no JSON object: send the call as it came", name, "invalid_value")
+        call["function"]["arguments"] = arguments
     return {**plain, "role": "system" if message.role == "developer" else message.role}
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

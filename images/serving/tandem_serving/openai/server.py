@@ -11,19 +11,24 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, parse
 from tandem_serving.openai.completion import Completion, Delta
 from tandem_serving.openai.errors import ApiError
+from tandem_serving.openai.metrics import EVENTS, Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.tensors import Prompts, explained, tensors
+from tandem_serving.openai.tool_calls import Format
+from tandem_serving.openai.tools import tool_use
 from tandem_serving.openai.triton import OUTPUTS, TOKEN_OUTPUTS, TritonServer
 from tandem_serving.requests.tensors import Array
 
@@ -34,17 +39,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What answers. `name`: the model's, in requests and answers; `max_body`: bytes."""
+    """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
+    writes calls of tools, None: nobody named it."""
 
     name: str
     triton: TritonServer
     model: ChatModel
     keys: ApiKeys
     max_body: int
+    metrics: Metrics
+    tool_calls: Format | None = None
 
     async def health(self, _: Request) -> Response:
         """Whether Triton takes requests."""
         return Response(status_code=200 if await self.triton.ready() else 503)
+
+    async def page(self, _: Request) -> Response:
+        """Figures, no prompts: no key is needed, as for Triton's own page."""
+        return Response(await run_in_threadpool(self.metrics.text), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def live(self, _: Request) -> Response:
         """That the endpoint itself answers."""
@@ -68,8 +80,11 @@ class Endpoint:
         """POST /v1/chat/completions."""
         request = parse(ChatRequest, await self._body(http))
         self._check_model(request.model)
-        ids = await run_in_threadpool(self.model.encode_chat, request)
-        return await self._answer(http, request, [ids], Completion(request, _identity("chatcmpl")))
+        use = tool_use(request, self.tool_calls)
+        ids = await run_in_threadpool(self.model.encode_chat, request, use.tools)
+        request = request.model_copy(update={"response_format": use.guide}) if use.guide else request
+        completion = Completion(request, _identity("chatcmpl"), reader=use.reader)
+        return await self._answer(http, request, [ids], completion)
 
     async def completions(self, http: Request) -> Response:
         """POST /v1/completions."""
@@ -100,7 +115,7 @@ class Endpoint:
                 async for index, chunk in chunks:
                     yield completion.delta(index, chunk, self.model.piece)
         except ApiError as error:
-            raise explained(self.triton.model, error) from None
+            raise explained(self.triton.model, error, request.guided_by) from None
 
     async def _body(self, http: Request) -> bytes:
         self.keys.check(http.headers.get("authorization", ""))
@@ -119,9 +134,6 @@ class Endpoint:
         if name != self.name:
             message = f"the model {name!r} is not served here: ask for {self.name!r}"
             raise ApiError(404, message, "model", "model_not_found")
-
-
-EVENTS = "text/event-stream"
 
 
 async def _events(
@@ -196,12 +208,13 @@ def _fault(_: Request, error: Exception) -> Response:
     return _refused(_, ApiError(500, "the endpoint failed at this request; its log says why"))
 
 
-def application(endpoint: Endpoint, lifespan: Callable[[Starlette], Any]) -> Starlette:
+def application(endpoint: Endpoint, lifespan: Callable[[Starlette], Any]) -> ASGIApp:
     """The ASGI application."""
-    return Starlette(
+    served = Starlette(
         routes=[
             Route("/live", endpoint.live),
             Route("/health", endpoint.health),
+            Route("/metrics", endpoint.page),
             Route("/v1/models", endpoint.models),
             Route("/v1/models/{model:path}", endpoint.models),
             Route("/v1/chat/completions", endpoint.chat, methods=["POST"]),
@@ -216,3 +229,4 @@ def application(endpoint: Endpoint, lifespan: Callable[[Starlette], Any]) -> Sta
         },
         lifespan=lifespan,
     )
+    return endpoint.metrics.counting(served)

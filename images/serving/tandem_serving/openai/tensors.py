@@ -59,12 +59,12 @@ def _shared(model: TritonModel, request: ChatRequest | CompletionRequest) -> dic
     return {**made, **{name: _texts(model, [text]) for name, text in guide.items()}}
 
 
-def explained(model: TritonModel, error: ApiError) -> ApiError:
+def explained(model: TritonModel, error: ApiError, guided_by: str = "response_format") -> ApiError:
     """An error of the model in the words of this API: where its message begins with an input's name, it is about that
-    parameter."""
+    parameter; about guided decoding, about `guided_by`."""
     first = str(error).removeprefix("target engine: ").partition(" ")[0].rstrip(":")
     names = {theirs: ours for ours, theirs in model.inputs.items()}
-    name = "response_format" if first.startswith("guided_decoding") else names.get(first)
+    name = guided_by if first.startswith("guided_decoding") else names.get(first)
     message = str(error).replace("sampling_param_", "")
     return (
         ApiError(400, message, name, "invalid_value")

@@ -52,6 +52,11 @@ class ConditionType(StrEnum):
     PAIR_COMPATIBLE = ("PairCompatible", "Draft and target have the same tokens.", "where there is a draft model")
     AVAILABLE = ("Available", "A server pod answers, of whichever revision.")
     SCALING_ACTIVE = ("ScalingActive", "The autoscaler works.", "with `spec.autoscaling`")
+    ROUTE_ACCEPTED = (
+        "RouteAccepted",
+        "Gateways have taken the route, and the pool, to the OpenAI endpoint.",
+        "with `serving.openAI.route` or `inferencePool`",
+    )
     METRICS_AVAILABLE = (
         "MetricsAvailable",
         "The metrics server answers and reads the pods.",
@@ -133,6 +138,7 @@ def on(status: ConditionStatus, *types: ConditionType) -> tuple[Shown, ...]:
 _READY, _STALLED, _AVAILABLE = ConditionType.READY, ConditionType.STALLED, ConditionType.AVAILABLE
 _SCALING, _METRICS = ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE
 _ACTIVE, _BENEFICIAL = ConditionType.SPECULATION_ACTIVE, ConditionType.SPECULATION_BENEFICIAL
+_ROUTE = ConditionType.ROUTE_ACCEPTED
 _PODS, _LENGTH = ConditionType.PODS_HEALTHY, ConditionType.ACCEPTED_LENGTH_KEPT
 _INSTALL = "The operator looks again by itself."
 
@@ -231,7 +237,7 @@ class ServingReason(Reason):
     )
     # Refusals of the API server
     APPLY_REFUSED = (
-        on("False", _READY, _SCALING),
+        on("False", _READY, _SCALING, _ROUTE),
         "ApplyRefused",
         "The API server, or an admission webhook, refused a child; or its name belongs to another owner.",
         "Remove the cause that the message names.",
@@ -248,8 +254,26 @@ class ServingReason(Reason):
         "`autoscaling.source` is KEDA, and KEDA is not installed.",
         f"Install it, or write another source. {_INSTALL}",
     )
+    HTTP_ROUTE_MISSING = (
+        on("False", _ROUTE),
+        "HTTPRouteMissing",
+        "`serving.openAI.route` asks for an HTTPRoute, and Gateway API is not installed.",
+        f"Install it, or remove `route`. {_INSTALL}",
+    )
+    INFERENCE_POOL_MISSING = (
+        on("False", _ROUTE),
+        "InferencePoolMissing",
+        "`serving.openAI.inferencePool` is set, and its definition is not installed.",
+        f"Install it, or remove `inferencePool`. {_INSTALL}",
+    )
+    WAITING_FOR_GATEWAY = (
+        on("Unknown", _ROUTE),
+        "WaitingForGateway",
+        "No gateway's controller has set a status on the route, or the pool.",
+        "See that the Gateway is there, and that its controller runs and knows the kind.",
+    )
     RIGHT_MISSING = (
-        on("False", ConditionType.RIGHTS_GRANTED, _READY, _SCALING),
+        on("False", ConditionType.RIGHTS_GRANTED, _READY, _SCALING, _ROUTE),
         "RightMissing",
         "RBAC does not let the operator do what the message names.",
         "Run `helm upgrade`, which renews the rights of the chart, or grant them.",

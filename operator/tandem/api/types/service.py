@@ -9,6 +9,7 @@ from tandem.api.bounds import REPLICAS
 from tandem.api.decoding import DecodingType, DraftKind, Mode, listed
 from tandem.api.types.autoscaling import Autoscaling
 from tandem.api.types.base import Model, Name, Passthrough, Rule
+from tandem.api.types.gateway import InferencePool, Route
 from tandem.api.types.model import Draft, Target
 from tandem.api.types.placement import JobTemplate, Placement, PodTemplate
 from tandem.api.types.rollout import Rollout
@@ -45,6 +46,9 @@ ServedModelName = Annotated[
 ]
 
 
+ToolCalls = Literal["Hermes", "Llama3Json", "Mistral"]
+
+
 class OpenAi(Model):
     """OpenAI's HTTP API in front of the models (docs/reference/openai.md)."""
 
@@ -52,6 +56,10 @@ class OpenAi(Model):
         Rule(
             f"!has(self.port) || !(self.port in {list(ports.SERVER.values())})",
             f"serving.openAI.port must be another than Triton's {', '.join(map(str, ports.SERVER.values()))}",
+        ),
+        Rule(
+            "self.enabled || !(has(self.route) || has(self.inferencePool))",
+            "serving.openAI.route and inferencePool lead to the endpoint: remove them, or enabled: false",
         ),
     )
     enabled: bool = True
@@ -65,8 +73,16 @@ class OpenAi(Model):
     ask. A change holds as soon as the kubelet has brought it, within two minutes."""
     tls_secret: Name | None = None
     """Secret of type kubernetes.io/tls; absent: plain HTTP. A renewed certificate is loaded without a restart."""
+    tool_calls: ToolCalls | None = None
+    """How the target writes calls of tools, which requests with `tools` need. Hermes: Qwen 2.5 and 3, Hermes 2 and 3.
+    Llama3Json: Llama 3.1 to 3.3. Mistral: Mistral's models. Absent: such requests are refused."""
     max_body_mib: Annotated[int, Field(ge=1, le=64)] = Field(default=4, alias="maxBodyMiB")
     """Largest body of a request, in MiB. `requestTimeoutSeconds` limits its time."""
+    route: Route | None = None
+    """An HTTPRoute of Gateway API to the endpoint; it rolls nothing out. Absent: none."""
+    inference_pool: InferencePool | None = None
+    """An InferencePool of the server pods, for gateways with an endpoint picker; it rolls nothing out. Absent:
+    none."""
     resources: Passthrough | None = None
     """Requests and limits of the endpoint's container, as in a Container; absent: 100m CPU and 256Mi, at most 1Gi."""
 

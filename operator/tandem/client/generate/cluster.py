@@ -26,11 +26,13 @@ _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ->")
 
 @dataclass(frozen=True)
 class Found:
-    """A service as the cluster shows it; `problem` is empty when it is Ready."""
+    """A service as the cluster shows it; `problem` is empty when it is Ready. `openai_url`: base URL of its OpenAI
+    endpoint in the cluster; empty: it has none."""
 
     name: str
     namespace: str
     problem: str
+    openai_url: str = ""
 
 
 def read_service(resource: dict[str, Any]) -> Found:
@@ -44,7 +46,7 @@ def read_service(resource: dict[str, Any]) -> Found:
         problem = f"{ready['reason']}: {ready['message']}"
     else:
         problem = ""
-    return Found(meta["name"], meta["namespace"], problem)
+    return Found(meta["name"], meta["namespace"], problem, status.get("openAIURL", ""))
 
 
 async def find_ready(name: str, namespace: str | None, wait: float, progress: Callable[[str], None]) -> Found:
@@ -68,8 +70,8 @@ async def find_ready(name: str, namespace: str | None, wait: float, progress: Ca
 
 
 @contextlib.asynccontextmanager
-async def port_forward(service: Found) -> AsyncIterator[str]:
-    """HOST:PORT on this machine that leads to the gRPC port of one of the service's pods.
+async def port_forward(service: Found, port: int = ports.GRPC) -> AsyncIterator[str]:
+    """HOST:PORT on this machine that leads to one of the service's pods, at that port of the Service.
 
     Raises:
         ClusterError: kubectl is missing or cannot forward.
@@ -77,7 +79,7 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
     # A process group of its own: Ctrl-C in a terminal must not end the forward before the streams.
     process = await asyncio.create_subprocess_exec(
         *kubectl.command("port-forward", "--namespace", service.namespace, otherwise=OTHERWISE),
-        *(f"service/{names.endpoint(service.name)}", f":{ports.GRPC}"),
+        *(f"service/{names.endpoint(service.name)}", f":{port}"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,

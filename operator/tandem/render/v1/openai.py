@@ -86,6 +86,7 @@ def _arguments(inputs: Inputs) -> list[str]:
         f"--tokenizer={TOKENIZER}",
         f"--max-body={openai.max_body_mib * MIB}",
         f"--grace={inputs.spec.serving.request_timeout_seconds}",
+        *([f"--tool-calls={openai.tool_calls}"] if openai.tool_calls else []),
         *([f"--keys={KEYS}"] if openai.api_key_secret else []),
         *([f"--tls={TLS}"] if openai.tls_secret else []),
     ]

@@ -28,8 +28,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid_value"),
     ({"messages": [{"role": "user", "content": IMAGE}]}, "messages[0].content[0].type", "invalid_value"),
     ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
-    ({"tools": [TOOL]}, "tools", "unsupported_parameter"),
-    ({"tool_choice": "auto"}, "tool_choice", "unsupported_parameter"),
+    ({"tools": [{"type": "function", "function": {"name": "two words"}}]}, "tools[0].function.name", "invalid_value"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
+    ({"tools": [TOOL] * 129}, "tools", "invalid_value"),
+    ({"tool_choice": "any"}, "tool_choice", "invalid_value"),
+    ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
     ({"logit_bias": {"50256": -100}}, "logit_bias", "unsupported_parameter"),
     ({"top_logprobs": 2}, "top_logprobs", "unsupported_parameter"),
     ({"reasoning_effort": "low"}, "reasoning_effort", "unsupported_parameter"),
@@ -42,6 +45,8 @@ PASS: list[dict[str, Any]] = [
     {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "prompt_cache_key": "k"},
     {"response_format": {"type": "text"}},
     {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}},
+    {"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": False},
+    {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
     {"temperature": 1, "top_p": 1, "seed": -3, "presence_penalty": -2},
 ]
 

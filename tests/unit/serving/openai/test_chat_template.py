@@ -83,6 +83,17 @@ def test_where_a_template_is(tmp_path: Path, config: dict[str, Any] | None, file
     assert chat_template.read(folder(tmp_path, config, **files)).render(HELLO) == text
 
 
+def test_with_tools_the_template_for_them_is_used(tmp_path: Path) -> None:
+    named = folder(tmp_path, {"chat_template": NAMED})
+    assert chat_template.read(named, "tool_use").render(HELLO) == "tools"
+    (tmp_path / "chat_template.jinja").write_text("{{ tools | length }} of all")
+    assert chat_template.read(named, "tool_use").render(HELLO, tools=[{}]) == "1 of all"
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates/tool_use.jinja").write_text("tools of its own")
+    assert chat_template.read(named, "tool_use").render(HELLO) == "tools of its own"
+    assert chat_template.read(named).render(HELLO, {"tools": [1, 2]}) == "2 of all"
+
+
 @pytest.mark.parametrize("config", [None, {}, {"chat_template": [{"name": "rag", "template": "x"}]}])
 def test_a_model_without_one(tmp_path: Path, config: dict[str, Any] | None) -> None:
     with pytest.raises(CheckpointError, match="no chat template"):

@@ -3,18 +3,18 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from support.serving.openai import FakeTriton, tokenizer_folder
+from support.serving.openai import FakeTriton, lifespan, tokenizer_folder
 from tandem_serving.openai import server
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.errors import ApiError
+from tandem_serving.openai.metrics import Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
 from tandem_serving.openai.triton import Chunk
@@ -24,13 +24,8 @@ ANSWER = ((0, Chunk("He", [], [], "", {})), (0, Chunk("llo", [], [], "length", F
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
 
 
-@contextlib.asynccontextmanager
-async def lifespan(_: Starlette) -> AsyncIterator[None]:
-    yield
-
-
 def endpoint(triton: FakeTriton, folder: Path, keys: Path | None = None) -> Endpoint:
-    return Endpoint("m", triton, ChatModel(folder), ApiKeys(keys), 1000)
+    return Endpoint("m", triton, ChatModel(folder), ApiKeys(keys), 1000, Metrics(0))
 
 
 @contextlib.contextmanager
@@ -123,7 +118,7 @@ def test_other_answers_are_openai_s_json(
     assert ("error" in reply.json()) is (status != 200)
 
 
-def test_every_route_but_health_asks_for_a_key(tmp_path: Path) -> None:
+def test_every_route_but_those_of_machines_asks_for_a_key(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("secret")
     with client(triton := FakeTriton(*ANSWER), tokenizer_folder(tmp_path), tmp_path) as http:
         for method, path, body, _ in ROUTES:
@@ -131,7 +126,7 @@ def test_every_route_but_health_asks_for_a_key(tmp_path: Path) -> None:
                 reply = http.request(method, path, json=body, headers={"Authorization": "Bearer wrong"})
                 assert reply.status_code == 401, path
         assert not triton.calls
-        assert http.get("/health").status_code == http.get("/live").status_code == 200
+        assert {http.get(path).status_code for path in ("/health", "/live", "/metrics")} == {200}
         assert http.post("/v1/completions", json={"model": "m", "prompt": "x"}, headers=KEY).status_code == 200
 
 

@@ -1,0 +1,1 @@
+"""`tandem chat`: a conversation over a service's OpenAI endpoint."""
