@@ -163,7 +163,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- $window := .windowSeconds | default 60 -}}
 {{- if lt (float64 $window) (mulf 2 $interval) }}{{ fail (printf "metricsServer.windowSeconds %v is below twice intervalSeconds %v: figures need two readings of each pod" $window $interval) }}{{ end -}}
 {{- end -}}
-{{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" -}}
+{{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" "page" -}}
 {{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
 {{- end -}}
 {{- with include "tandem.metrics.prometheus" . | fromYaml }}{{ $_ := set $server "prometheus" . }}{{ end -}}

@@ -21,12 +21,14 @@ from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.certificates import CertificateError
+from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.inventory import Inventory
 from tandem.metrics_server.judgements import JudgementSeries
 from tandem.metrics_server.loop import Loop
 from tandem.metrics_server.series import ReportSeries
 from tandem.metrics_server.server import application
 from tandem.metrics_server.trust import Trust, TrustKeeper
+from tandem.metrics_server.ui.page import Page
 from tandem.settings import MetricsServerSettings, Settings
 
 log = logging.getLogger(__name__)
@@ -54,10 +56,21 @@ class MetricsServer:
         self._inventory = Inventory(api, settings.scopes)
         self._board = Board(keep_seconds=2 * self._settings.window_seconds)
         self._authenticator = Authenticator(api)
-        self._application = application(self._board, self._authenticator, Authorizer(api))
+        gate = Gate(self._authenticator, Authorizer(api))
+        self._application = application(self._board, gate, self._page(gate))
         self._keeper = TrustKeeper(api, self._settings, identity()[0])
         self._trust: Trust | None = None
         self._problem = "the certificate is being looked for"
+
+    def _page(self, gate: Gate) -> Page | None:
+        wanted = self._settings.page
+        if not wanted.enabled:
+            return None
+        if not wanted.playground:
+            return Page(gate, self._inventory.known, self._board)
+        from tandem.metrics_server.ui.playground import Playground  # brings gRPC along
+
+        return Page(gate, self._inventory.known, self._board, Playground(gate, self._inventory.known))
 
     async def run(self, http: tuple[str, int], https: tuple[str, int]) -> None:
         """Run until cancelled: probes and own metrics at `http`, everything else at `https`."""
