@@ -6,7 +6,7 @@ Who may use it is what the API server itself asks of those who send requests to 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Annotated, Any
 
@@ -117,7 +117,9 @@ class Playground:
             pass
         return response
 
-    async def _lines(self, service: SpeculativeInferenceService, prompt: Prompt) -> AsyncIterator[dict[str, Any]]:
+    async def _lines(
+        self, service: SpeculativeInferenceService, prompt: Prompt
+    ) -> AsyncGenerator[dict[str, Any], None]:
         request = Request(prompt.prompt, Sampling(prompt.max_tokens), prompt.draft_tokens)
         try:
             async with TritonClient(self._address(service), max_message_bytes=MOST_MESSAGE) as triton:

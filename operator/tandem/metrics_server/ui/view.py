@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from tandem.api.conditions import REASONS, ConditionType, ServingReason
-from tandem.api.types import Condition, DecodingType, Mode, SpeculativeInferenceService
+from tandem.api.types import Condition, DecodingType, Mode, SpeculationStatus, SpeculativeInferenceService
 from tandem.api.wire import Wire
 from tandem.metrics.report import Latency, ServiceReport
 from tandem.metrics_server.inventory import Known, Pod
@@ -189,15 +189,7 @@ def _replicas(service: SpeculativeInferenceService, report: ServiceReport | None
 def _figures(service: SpeculativeInferenceService, report: ServiceReport | None) -> Figures | None:
     seen = service.status.speculation
     if report is None:
-        return seen and Figures(
-            live=False,
-            observed_at=seen.observed_at,
-            acceptance_rate=seen.acceptance_rate,
-            mean_accepted_length=seen.mean_accepted_length,
-            draft_length=seen.draft_length,
-            speedup=seen.speedup,
-            speedup_source=seen.speedup_source,
-        )
+        return _of_status(seen) if seen else None
     measured, worth = report.speculation, report.worth
     benchmarked = seen.speedup if seen and seen.speedup_source == "Benchmark" else None
     speed = report.tokens_per_second
@@ -216,6 +208,18 @@ def _figures(service: SpeculativeInferenceService, report: ServiceReport | None)
         running=report.running,
         waiting=report.waiting,
         latency=report.latency,
+    )
+
+
+def _of_status(seen: SpeculationStatus) -> Figures:
+    return Figures(
+        live=False,
+        observed_at=seen.observed_at,
+        acceptance_rate=seen.acceptance_rate,
+        mean_accepted_length=seen.mean_accepted_length,
+        draft_length=seen.draft_length,
+        speedup=seen.speedup,
+        speedup_source=seen.speedup_source,
     )
 
 

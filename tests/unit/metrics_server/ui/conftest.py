@@ -9,12 +9,13 @@ import aiohttp
 import pytest
 
 from support.reports import report
+from support.rights import Right, Rights
 from support.services import QUICKSTART, parse
 from tandem.api.types import SpeculativeInferenceService
 from tandem.http.listener import Listener
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics.telemetry.source import ScrapeTarget
-from tandem.metrics_server.authentication import AUDIENCE, Authenticator
+from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.gate import Gate
@@ -24,8 +25,6 @@ from tandem.metrics_server.ui.page import Page
 from tandem.metrics_server.ui.playground import Playground
 
 AT = datetime(2026, 11, 26, 8, tzinfo=UTC)
-Right = tuple[str, str, str, str]
-"""Verb, resource with its subresource, namespace, name; empty: all."""
 
 
 def service(name: str = "llama", namespace: str = "team-a", **changes: Any) -> SpeculativeInferenceService:
@@ -40,25 +39,6 @@ def pod(name: str, ready: bool = True, problem: str = "") -> Pod:
 
 def known(made: SpeculativeInferenceService, *pods: Pod) -> Known:
     return Known(made, (), Replicas(len(pods), 0, 1), pods)
-
-
-class Rights:
-    """Answers reviews: the token is the user's name, and what users may do stands in `granted`."""
-
-    def __init__(self) -> None:
-        self.granted: set[tuple[str, Right]] = set()
-        self.reviews: list[Right] = []
-
-    async def review(self, kind: Any, spec: dict[str, Any]) -> dict[str, Any]:
-        if kind.kind == "TokenReview":
-            known = spec["token"] in ("ann", "bob", "carl")
-            return {"authenticated": known, "audiences": [AUDIENCE], "user": {"username": spec["token"]}}
-        if not (asked := spec.get("resourceAttributes")):
-            return {"allowed": False}
-        resource = "/".join(filter(None, (asked["resource"], asked["subresource"])))
-        right = asked["verb"], resource, asked["namespace"], asked["name"]
-        self.reviews.append(right)
-        return {"allowed": (spec["user"], right) in self.granted}
 
 
 @dataclass
@@ -107,7 +87,7 @@ async def site() -> AsyncIterator[Site]:
         known(service(), pod("llama-0"), pod("llama-1", ready=False, problem="no node has a GPU")),
         known(service("other", "team-b")),
     ]
-    made = Site(Rights(), board, services)
+    made = Site(Rights("ann", "bob", "carl"), board, services)
     made.rights.granted = all_of("ann")
     await made.start()
     yield made

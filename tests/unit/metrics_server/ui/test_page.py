@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from support.rights import Right
 from tandem.metrics_server.ui.page import static_files
 
-from .conftest import Right, Site
+from .conftest import Site
 
 SERVICES = "/ui/api/services"
 ONE = f"{SERVICES}/team-a/llama"

@@ -181,7 +181,7 @@ async def test_the_end_of_the_process_ends_streams(site: Site, triton: Triton) -
 
 GONE = UnreachableError("no answer")
 READY = {"ready_replicas": 1}
-ACCESS = {"from": [{"podSelector": {}}]}
+ACCESS: dict[str, Any] = {"from": [{"podSelector": {}}]}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""The pictures of docs/ui.md, with WRITE_SCREENSHOTS=1: the page before a real Triton server, under load."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ui.browser import Browser
+from ui.site import Load, Site
+from ui.test_page import PROMPT, refresh, signed_in
+
+IMAGES = Path(__file__).parents[2] / "docs/images"
+PROMPTS = [PROMPT, "class Stack:", "import unittest", "def parse(text):"]
+
+
+@pytest.mark.skipif(not os.environ.get("WRITE_SCREENSHOTS"), reason="`make ui-images` writes them")
+def test_write_the_pictures(browser: Browser, site: Site) -> None:
+    IMAGES.mkdir(exist_ok=True)
+    signed_in(browser)
+    with Load(site, PROMPTS):
+        for _ in range(20):
+            rounds = site.board.rounds
+            browser.wait("a round", lambda before=rounds: site.board.rounds > before)
+            refresh(browser)
+        browser.find("tbody .bars")
+        shoot(browser, "list", 1280, 420)
+        browser.click("a[href='#/default/quickstart']")
+        browser.find(".spark .line")
+        shoot(browser, "service", 1280, 1250)
+    browser.write("#tokens", "96")
+    browser.click("form button[type=submit]")
+    browser.wait("the end", lambda: "ended by" in browser.text("form [role=status]"))
+    browser.size(1280, 620)
+    browser.run("document.querySelector('#playground').scrollIntoView()")
+    shoot(browser, "playground", 1280, 620)
+
+
+def shoot(browser: Browser, name: str, width: int, height: int) -> None:
+    browser.size(width, height)
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
+        browser.screenshot(IMAGES / f"ui-{name}-{scheme}.png")
