@@ -121,9 +121,7 @@ def test_a_completion_is_the_targets_own_and_shows_what_the_draft_guessed(browse
         assert browser.run("return document.querySelector('.completion').textContent") == alone
         guessed = browser.run("return [...document.querySelectorAll('.completion .draft')].map((e) => e.textContent)")
         assert bool(guessed) is coloured
-        totals = re.search(
-            r"(\d+) of (\d+) draft tokens accepted .*, (\d+) refused", browser.text("form [role=status]")
-        )
+        totals = TOTALS.search(browser.text("form [role=status]"))
         assert bool(totals) is coloured
         if totals:
             accepted, drafted, refused = map(int, totals.groups())
@@ -157,9 +155,8 @@ def test_figures_that_grow_old(browser: Browser, site: Site) -> None:
     browser.wait("figures", lambda: site.board.rounds >= 2)
     site.stop_rounds()
     site.board.clock = lambda: (site.board._posted_at or 0.0) + 50
-    browser.wait(
-        "the warning", lambda: browser.run(REFRESH) or browser.text("#freshness").startswith("Figures are old")
-    )
+    refresh(browser)
+    browser.wait("the warning", lambda: browser.text("#freshness").startswith("Figures are old"))
 
 
 def test_with_the_keyboard_alone(browser: Browser) -> None:
@@ -174,10 +171,7 @@ def test_with_the_keyboard_alone(browser: Browser) -> None:
             break
     outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid", "the focus can be seen"
-    browser.run(REFRESH)
-    browser.wait(
-        "an answer", lambda: browser.run("return performance.getEntriesByName(arguments[0]).length", "") == 0
-    )
+    refresh(browser)
     assert browser.run("return document.activeElement.text") == "quickstart", "a refresh takes no focus away"
     browser.press(ENTER)
     browser.find("#prompt")

@@ -19,8 +19,7 @@ def test_write_the_pictures(browser: Browser, site: Site) -> None:
     signed_in(browser)
     with Load(site, PROMPTS):
         for _ in range(20):
-            rounds = site.board.rounds
-            browser.wait("a round", lambda before=rounds: site.board.rounds > before)
+            next_round(browser, site)
             refresh(browser)
         browser.find("tbody .bars")
         shoot(browser, "list", 1280, 420)
@@ -33,6 +32,11 @@ def test_write_the_pictures(browser: Browser, site: Site) -> None:
     browser.size(1280, 620)
     browser.run("document.querySelector('#playground').scrollIntoView()")
     shoot(browser, "playground", 1280, 620)
+
+
+def next_round(browser: Browser, site: Site) -> None:
+    before = site.board.rounds
+    browser.wait("a round", lambda: site.board.rounds > before)
 
 
 def shoot(browser: Browser, name: str, width: int, height: int) -> None:
