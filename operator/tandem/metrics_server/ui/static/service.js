@@ -52,7 +52,7 @@ const condition = (c) =>
 const pod = (p) =>
   h("tr", {},
     h("th", { scope: "row" }, p.name),
-    h("td", {}, pill(p.ready ? "good" : "busy", p.ready ? "Ready" : "not Ready")),
+    h("td", {}, pill(p.ready ? "good" : "busy", p.ready ? "True" : "False")),
     h("td", {}, p.state),
     h("td", { class: "mono" }, p.revision),
     h("td", { class: "right" }, age(p.created)));
@@ -75,7 +75,7 @@ export function detail({ service }) {
     table("Conditions", ["Condition", "Status", "Reason", "Message, and what to do"], service.conditions.map(condition)),
     h("h2", {}, "Pods"),
     service.pods == null ? h("p", { class: "muted" }, "You may not list the pods of this namespace.")
-      : service.pods.length ? table("Pods", ["Pod", "State", "", "Revision", "Age"], service.pods.map(pod))
+      : service.pods.length ? table("Pods", ["Pod", "Ready", "State", "Revision", "Age"], service.pods.map(pod))
         : h("p", { class: "muted" }, "There are no server pods."),
     service.problems?.length ? h("ul", { class: "warning" }, service.problems.map((each) => h("li", {}, each))) : null);
 }
