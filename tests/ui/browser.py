@@ -18,7 +18,15 @@ ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 PATIENCE = 60.0
 # Nothing but the page is asked for: a machine may have no way out.
 QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", *QUIET]
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--hide-scrollbars",
+    "--disable-dev-shm-usage",
+    *QUIET,
+]
 
 
 class BrowserError(RuntimeError):

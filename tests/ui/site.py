@@ -49,6 +49,7 @@ MARKUP = "<img src=x onerror=\"document.title='owned'\">"
 KIND = "speculativeinferenceservices"
 TOKENS: dict[str, set[Right]] = {
     "ann": {("list", KIND, "", ""), ("get", KIND, "default", "quickstart"), ("get", KIND, "team-a", "llama-70b")}
+    | {("get", KIND, "team-b", "code-draft")}
     | {("list", "pods", "default", ""), ("list", "pods", "team-a", "")}
     | {("create", "services/proxy", "default", "quickstart-triton")},
     "bob": {("list", KIND, "team-b", "")},
@@ -88,7 +89,7 @@ STATUSES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
                 condition("ModelsReady", "True", "ModelsReady", "target and draft are there", 61),
                 condition("PairCompatible", "True", "PairCompatible", "draft and target have the same tokens", 61),
                 condition("Available", "True", "ServersAnswer", "1 server answers"),
-                condition("ScalingActive", "Unknown", "NoServers", MARKUP, 1),
+                condition("ScalingActive", "True", "ValidMetricFound", "the autoscaler reads the metric"),
             ],
         },
         {},
@@ -106,7 +107,7 @@ STATUSES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ),
     (
         *("code-draft", "team-b"),
-        {"conditions": [condition("Ready", "True", "ScaledToZero", "no server runs, as asked", 300)]},
+        {"conditions": [condition("Ready", "True", "ScaledToZero", MARKUP, 300)]},
         {"autoscaling": None, "replicas": 0},
     ),
 ]

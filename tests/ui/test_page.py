@@ -99,9 +99,11 @@ def test_figures_of_pods_under_load(browser: Browser, site: Site) -> None:
 
 
 def test_what_a_condition_holds_is_text(browser: Browser) -> None:
-    open_quickstart(browser)
-    assert MARKUP in browser.text()
-    assert browser.run("return document.title") == "quickstart · Tandem"
+    signed_in(browser)
+    browser.click("a[href='#/team-b/code-draft']")
+    browser.wait("the message", lambda: MARKUP in browser.text())
+    assert browser.run("return document.title") == "code-draft · Tandem"
+    assert browser.run("return document.querySelectorAll('main img').length") == 0
 
 
 def test_conditions_say_what_to_do(browser: Browser) -> None:

@@ -22,16 +22,16 @@ def test_write_the_pictures(browser: Browser, site: Site) -> None:
             next_round(browser, site)
             refresh(browser)
         browser.find("tbody .bars")
-        shoot(browser, "list", 1280, 420)
+        shoot(browser, "list", 1280, 440)
         browser.click("a[href='#/default/quickstart']")
         browser.find(".spark .line")
-        shoot(browser, "service", 1280, 1250)
+        shoot(browser, "service", 1280, 1330)
     browser.write("#tokens", "96")
     browser.click("form button[type=submit]")
     browser.wait("the end", lambda: "ended by" in browser.text("form [role=status]"))
-    browser.size(1280, 620)
+    browser.size(1280, 800)
     browser.run("document.querySelector('#playground').scrollIntoView()")
-    shoot(browser, "playground", 1280, 620)
+    shoot(browser, "playground", 1280, 800)
 
 
 def next_round(browser: Browser, site: Site) -> None:

@@ -5,6 +5,7 @@ import { h, percent } from "./dom.js";
 const KEEP_SECONDS = 15 * 60;
 const [WIDTH, HEIGHT] = [240, 44];
 const FIGURES = {
+  speedup: (f) => f.speedup,
   speed: (f) => f.tokensPerSecond,
   length: (f) => f.meanAcceptedLength,
   draft: (f) => f.draftLength,
@@ -45,15 +46,15 @@ export function line(summary, figure, name, write) {
     h("circle", { class: "dot", cx: x(points.at(-1)), cy: y(points.at(-1)), r: 2.5 }));
 }
 
-/** Share of the drafts whose token at each position was accepted. */
-export function bars(shares) {
+/** Share of the drafts whose token at each position was accepted; `height`, and `step` from bar to bar, in pixels. */
+export function bars(shares, height = 24, step = 12) {
   if (!shares?.length) return null;
   const label = `accepted by position: ${shares.map((share, i) => `${i + 1}: ${percent(share)}`).join(", ")}`;
-  const step = 12;
-  return h("svg", { class: "bars", viewBox: `0 0 ${shares.length * step} 24`, width: shares.length * step, height: 24, role: "img", "aria-label": label },
+  const width = shares.length * step;
+  return h("svg", { class: "bars", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
     h("title", {}, label),
     shares.map((share, i) => [
-      h("rect", { class: "rest", x: i * step, y: 0, width: step - 3, height: 24, rx: 1.5 }),
-      h("rect", { class: "share", x: i * step, y: 24 - 24 * share, width: step - 3, height: 24 * share, rx: 1.5 }),
+      h("rect", { class: "rest", x: i * step, y: 0, width: step - 3, height, rx: 1.5 }),
+      h("rect", { class: "share", x: i * step, y: height * (1 - share), width: step - 3, height: height * share, rx: 1.5 }),
     ]));
 }

@@ -30,8 +30,9 @@ export function morph(old, wanted) {
 
 export const NONE = "–";
 
-export const number = (value, digits = 0) =>
-  value == null ? NONE : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+/** A number with `digits` after the point, up to `most` where it has them. */
+export const number = (value, digits = 0, most = digits) =>
+  value == null ? NONE : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: most });
 export const percent = (value) => (value == null ? NONE : `${Math.round(100 * value)}%`);
 export const factor = (value) => (value == null ? NONE : `${number(value, 2)}×`);
 

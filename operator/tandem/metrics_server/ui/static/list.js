@@ -5,7 +5,7 @@ import { NONE, factor, h, number, pill, seconds } from "./dom.js";
 
 const COLUMNS = [
   ["Service"], ["State"], ["Mode"], ["Replicas", true], ["Accepted length", true], ["by position"], ["Draft length", true],
-  ["First token p95", true], ["Between tokens", true], ["Tokens/s", true], ["alone, estimated", true], ["Speed-up", true],
+  ["First token, p95", true], ["Between tokens", true], ["Tokens a second", true], ["Speed-up", true],
 ];
 
 export const address = (s) => `#/${encodeURIComponent(s.namespace)}/${encodeURIComponent(s.name)}`;
@@ -20,16 +20,16 @@ function row(s) {
   const right = (...children) => h("td", { class: "right" }, ...children);
   return h("tr", {},
     h("th", { scope: "row" }, h("a", { href: address(s) }, s.name), h("span", { class: "muted small block" }, s.namespace)),
-    h("td", {}, pill(s.tone, s.state), s.warnings.map((reason) => h("span", { class: "warning small block" }, `⚠ ${reason}`))),
+    h("td", {}, pill(s.tone, s.state), s.warnings.filter((reason) => reason !== s.state).map((reason) => h("span", { class: "warning small block" }, reason))),
     h("td", {}, s.mode, h("span", { class: "muted small block" }, s.decodingType)),
     right(replicas(s.replicas)),
     right(number(f.meanAcceptedLength, 2)),
     h("td", {}, bars(f.acceptedByPosition) ?? NONE),
-    right(number(f.draftLength, 1), h("span", { class: "muted" }, s.maxDraftLen ? ` / ${s.maxDraftLen}` : "")),
+    right(number(f.draftLength, 1), h("span", { class: "muted" }, s.maxDraftLen ? ` of ${s.maxDraftLen}` : "")),
     right(seconds(f.latency.timeToFirstTokenP95)),
     right(seconds(f.latency.interTokenLatencyMean)),
-    right(number(f.tokensPerSecond)),
-    right(number(f.tokensPerSecondAlone)),
+    right(number(f.tokensPerSecond),
+      f.tokensPerSecondAlone ? h("span", { class: "muted small block" }, `alone ≈ ${number(f.tokensPerSecondAlone)}`) : null),
     right(factor(f.speedup)));
 }
 
@@ -45,5 +45,5 @@ export function list({ items }) {
         h("thead", {}, h("tr", {}, COLUMNS.map(([name, right]) => h("th", { scope: "col", class: right && "right" }, name)))),
         h("tbody", {}, items.map(row)))),
     h("p", { class: "muted small" }, "Figures are of the last minute. Accepted length: tokens that a step of the target gives, its own included. "
-      + "Alone: what the target would do without drafts at this load."));
+      + "Alone: an estimate of what the target does without drafts at this load."));
 }

@@ -1,7 +1,7 @@
 // One service: figures with their history, replicas and why, conditions and what to do, pods.
 
 import { bars, line } from "./charts.js";
-import { NONE, age, factor, h, number, percent, pill, seconds } from "./dom.js";
+import { age, factor, h, number, percent, pill, seconds } from "./dom.js";
 import { replicas } from "./list.js";
 
 const card = (title, value, note, ...more) =>
@@ -17,21 +17,21 @@ function figures(s) {
   return [
     f.live ? null : h("p", { class: "warning" }, `No server reports figures now; these are ${age(f.observedAt)} old.`),
     h("div", { class: "cards" },
-      card("Tokens a second", number(f.tokensPerSecond), `the target alone: ${number(f.tokensPerSecondAlone)}, estimated`,
-        line(s, "speed", "Tokens a second", rate)),
-      card("Speed-up", factor(f.speedup), source[f.speedupSource] ?? "not known at this load"),
+      card("Tokens a second", number(f.tokensPerSecond),
+        f.tokensPerSecondAlone ? `the target alone: about ${number(f.tokensPerSecondAlone)}` : "", line(s, "speed", "Tokens a second", rate)),
+      card("Speed-up", factor(f.speedup), source[f.speedupSource] ?? "not known at this load", line(s, "speedup", "Speed-up", factor)),
       card("Accepted length", number(f.meanAcceptedLength, 2), `${percent(f.acceptanceRate)} of the draft tokens`,
         line(s, "length", "Accepted length", (v) => number(v, 2))),
-      card("Accepted by position", bars(f.acceptedByPosition) ?? NONE,
-        (f.acceptedByPosition ?? []).map(percent).join("  ")),
+      card("Accepted by position", percent(f.acceptedByPosition?.[0]), "of the drafts keep their first token",
+        h("div", { class: "spark" }, bars(f.acceptedByPosition, 44, 22))),
       card("Draft length", number(f.draftLength, 1), `at most ${s.maxDraftLen}`,
         line(s, "draft", "Draft length", (v) => number(v, 1))),
       card("First token", seconds(l.timeToFirstTokenP95), `p95; median ${seconds(l.timeToFirstTokenP50)}`,
         line(s, "first", "First token, p95", seconds)),
       card("Between tokens", seconds(l.interTokenLatencyMean), `mean; p95 ${seconds(l.interTokenLatencyP95)}`,
         line(s, "between", "Between tokens", seconds)),
-      card("Requests", number(f.running, 1), `running; ${number(f.waiting, 1)} waiting`,
-        line(s, "running", "Requests", (v) => number(v, 1)))),
+      card("Requests", number(f.running, 0, 1), `running; ${number(f.waiting, 0, 1)} waiting`,
+        line(s, "running", "Requests", (v) => number(v, 0, 1)))),
   ];
 }
 
