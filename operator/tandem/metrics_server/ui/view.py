@@ -32,6 +32,8 @@ class Figures(Wire):
     speedup: float | None = None
     speedup_source: str | None = None
     """Model, Probe or Benchmark."""
+    speedup_message: str = ""
+    """How it is known, or why it is not."""
     acceptance_rate: float | None = None
     mean_accepted_length: float | None = None
     accepted_by_position: tuple[float, ...] = ()
@@ -201,6 +203,7 @@ def _figures(service: SpeculativeInferenceService, report: ServiceReport | None)
         tokens_per_second_alone=speed / worth.speedup if speed and worth.speedup else None,
         speedup=worth.speedup or benchmarked,
         speedup_source=worth.source if worth.speedup else "Benchmark" if benchmarked else None,
+        speedup_message=worth.message,
         acceptance_rate=measured.acceptance_rate,
         mean_accepted_length=measured.mean_accepted_length,
         accepted_by_position=tuple(accumulate(measured.accepted_per_position, mul)),

@@ -39,7 +39,7 @@ export function line(summary, figure, name, write) {
   const minutes = Math.max(1, Math.round((last - first) / 60));
   const range = `${write(Math.min(...values))} to ${write(Math.max(...values))}`;
   const label = `${name} over ${minutes} min: now ${write(values.at(-1))}, ${range}`;
-  return h("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+  return h("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "xMinYMid", role: "img", "aria-label": label },
     h("title", {}, label),
     h("path", { class: "area", d: `${path}L${x(points.at(-1))} ${HEIGHT}L${x(points[0])} ${HEIGHT}Z` }),
     h("path", { class: "line", d: path }),

@@ -1,7 +1,7 @@
 // All services that the user may read.
 
 import { bars } from "./charts.js";
-import { NONE, factor, h, number, pill, seconds } from "./dom.js";
+import { NONE, factor, h, number, pill, seconds as time } from "./dom.js";
 
 const COLUMNS = [
   ["Service"], ["State"], ["Mode"], ["Replicas", true], ["Accepted length", true], ["by position"], ["Draft length", true],
@@ -26,14 +26,15 @@ function row(s) {
     right(number(f.meanAcceptedLength, 2)),
     h("td", {}, bars(f.acceptedByPosition) ?? NONE),
     right(number(f.draftLength, 1), h("span", { class: "muted" }, s.maxDraftLen ? ` of ${s.maxDraftLen}` : "")),
-    right(seconds(f.latency.timeToFirstTokenP95)),
-    right(seconds(f.latency.interTokenLatencyMean)),
+    right(time(f.latency.timeToFirstTokenP95)),
+    right(time(f.latency.interTokenLatencyMean)),
     right(number(f.tokensPerSecond),
       f.tokensPerSecondAlone ? h("span", { class: "muted small block" }, `alone ≈ ${number(f.tokensPerSecondAlone)}`) : null),
     right(factor(f.speedup)));
 }
 
 export function list({ items }) {
+  const seconds = items.find((s) => s.figures?.windowSeconds)?.figures.windowSeconds;
   if (!items.length) {
     return h("section", {}, h("h1", { tabindex: -1 }, "Services"),
       h("p", {}, "There are no services that you may read. A role with ", h("code", {}, "list"), " on ",
@@ -44,6 +45,6 @@ export function list({ items }) {
       h("table", {},
         h("thead", {}, h("tr", {}, COLUMNS.map(([name, right]) => h("th", { scope: "col", class: right && "right" }, name)))),
         h("tbody", {}, items.map(row)))),
-    h("p", { class: "muted small" }, "Figures are of the last minute. Accepted length: tokens that a step of the target gives, its own included. "
+    h("p", { class: "muted small" }, seconds ? `Figures are of the last ${seconds} s. ` : "", "Accepted length: tokens that a step of the target gives, its own included. "
       + "Alone: an estimate of what the target does without drafts at this load."));
 }

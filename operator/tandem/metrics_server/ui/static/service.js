@@ -6,7 +6,7 @@ import { replicas } from "./list.js";
 
 const card = (title, value, note, ...more) =>
   h("div", { class: "card figure" }, h("h3", {}, title), h("p", { class: "value" }, value),
-    h("p", { class: "muted small" }, note || " "), ...more);
+    h("p", { class: "muted small note" }, note), ...more);
 
 function figures(s) {
   const f = s.figures;
@@ -19,7 +19,8 @@ function figures(s) {
     h("div", { class: "cards" },
       card("Tokens a second", number(f.tokensPerSecond),
         f.tokensPerSecondAlone ? `the target alone: about ${number(f.tokensPerSecondAlone)}` : "", line(s, "speed", "Tokens a second", rate)),
-      card("Speed-up", factor(f.speedup), source[f.speedupSource] ?? "not known at this load", line(s, "speedup", "Speed-up", factor)),
+      card("Speed-up", factor(f.speedup), source[f.speedupSource] ?? f.speedupMessage,
+        f.speedup && f.live ? line(s, "speedup", "Speed-up", factor) : null),
       card("Accepted length", number(f.meanAcceptedLength, 2), `${percent(f.acceptanceRate)} of the draft tokens`,
         line(s, "length", "Accepted length", (v) => number(v, 2))),
       card("Accepted by position", percent(f.acceptedByPosition?.[0]), "of the drafts keep their first token",
