@@ -163,9 +163,10 @@ seccompProfile: {type: RuntimeDefault}
 {{- $window := .windowSeconds | default 60 -}}
 {{- if lt (float64 $window) (mulf 2 $interval) }}{{ fail (printf "metricsServer.windowSeconds %v is below twice intervalSeconds %v: figures need two readings of each pod" $window $interval) }}{{ end -}}
 {{- end -}}
-{{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" "page" -}}
+{{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" -}}
 {{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
 {{- end -}}
+{{- with .Values.metricsServer.page }}{{ if or (not .enabled) .playground }}{{ $_ := set $server "page" . }}{{ end }}{{ end -}}
 {{- with include "tandem.metrics.prometheus" . | fromYaml }}{{ $_ := set $server "prometheus" . }}{{ end -}}
 {{- $_ := set $settings "metricsServer" $server -}}
 {{- $url := printf "https://%s.%s.svc" (include "tandem.metrics" .) .Release.Namespace -}}
