@@ -25,6 +25,14 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
         yield server
 
 
+@pytest.fixture
+def adaptive(tmp_path: Path) -> Iterator[TritonServer]:
+    """As services have it unless they ask for another: the draft length follows acceptance and load."""
+    changes = {"max_draft_len": 8, "max_engine_rows": 64, "adaptive": True}
+    with TritonServer(bls_client.repository(tmp_path / "repository", "reference", **changes)) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     assert shutil.which("chromedriver"), "there is no ChromeDriver: run `make ui`, which installs it"

@@ -202,8 +202,8 @@ class Site:
 class Load:
     """Streams that keep Triton busy, so that there are figures."""
 
-    def __init__(self, site: Site, prompts: list[str], drafts: int | None = None) -> None:
-        self._site, self._prompts, self._drafts = site, prompts, drafts
+    def __init__(self, site: Site, prompts: list[str]) -> None:
+        self._site, self._prompts = site, prompts
 
     def __enter__(self) -> Self:
         self._task = asyncio.run_coroutine_threadsafe(self._run(), self._site._loop)
@@ -220,5 +220,5 @@ class Load:
     async def _again(self, client: TritonClient, prompt: str) -> None:
         with suppress(asyncio.CancelledError):
             while True:
-                async for _ in client.stream(Request(prompt, Sampling(64), self._drafts)):
+                async for _ in client.stream(Request(prompt, Sampling(64))):
                     pass

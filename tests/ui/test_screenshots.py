@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from triton.harness import TritonServer
 from ui.browser import Browser
 from ui.site import Load, Site
 from ui.test_page import PROMPT, refresh, signed_in
@@ -15,14 +16,12 @@ PROMPTS = [PROMPT, "class Stack:", "import unittest", "def parse(text):"]
 
 
 @pytest.mark.skipif(not os.environ.get("WRITE_SCREENSHOTS"), reason="`make ui-images` writes them")
-def test_write_the_pictures(browser: Browser, site: Site) -> None:
+def test_write_the_pictures(browser: Browser, site: Site, adaptive: TritonServer) -> None:
+    site.triton, site.metrics_port = adaptive.grpc_url, adaptive.ports.metrics
     IMAGES.mkdir(exist_ok=True)
     signed_in(browser)
-    # The target alone before: only then is it known what drafts are worth.
-    with Load(site, PROMPTS, drafts=0):
-        rounds(browser, site, 12)
     with Load(site, PROMPTS):
-        rounds(browser, site, 20)
+        rounds(browser, site, 60)  # in which other draft lengths are tried, too: what drafts are worth is known then
         browser.find("tbody .bars")
         shoot(browser, "list", 1280, 440)
         browser.click("a[href='#/default/quickstart']")
