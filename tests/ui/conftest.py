@@ -27,8 +27,8 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 
 @pytest.fixture
 def adaptive(tmp_path: Path) -> Iterator[TritonServer]:
-    """As services have it unless they ask for another: the draft length follows acceptance and load."""
-    changes = {"max_draft_len": 8, "max_engine_rows": 64, "adaptive": True}
+    """Its draft length follows acceptance and load, and a share of the requests shows what drafts are worth."""
+    changes = {"max_draft_len": 8, "max_engine_rows": 64, "adaptive": True, "probe_share": 0.2}
     with TritonServer(bls_client.repository(tmp_path / "repository", "reference", **changes)) as server:
         yield server
 

@@ -16,23 +16,25 @@ PROMPTS = [PROMPT, "class Stack:", "import unittest", "def parse(text):"]
 
 
 @pytest.mark.skipif(not os.environ.get("WRITE_SCREENSHOTS"), reason="`make ui-images` writes them")
-def test_write_the_pictures(browser: Browser, site: Site, adaptive: TritonServer) -> None:
+def test_write_the_pictures(browser: Browser, site: Site, adaptive: TritonServer, triton: TritonServer) -> None:
     site.triton, site.metrics_port = adaptive.grpc_url, adaptive.ports.metrics
     IMAGES.mkdir(exist_ok=True)
     signed_in(browser)
     with Load(site, PROMPTS):
-        rounds(browser, site, 60)  # in which other draft lengths are tried, too: what drafts are worth is known then
+        rounds(browser, site, 60)  # thirty requests without drafts, at least
         browser.find("tbody .bars")
-        shoot(browser, "list", 1280, 440)
+        shoot(browser, "list", 1280, 440, "light", "dark")
         browser.click("a[href='#/default/quickstart']")
         browser.find(".spark .line")
-        shoot(browser, "service", 1280, 1330)
+        shoot(browser, "service", 1280, 1330, "light")
+    browser.scheme("light")
+    site.triton = triton.grpc_url  # whose draft length is not chosen by the load
     browser.write("#tokens", "96")
     browser.click("form button[type=submit]")
     browser.wait("the end", lambda: "ended by" in browser.text("form [role=status]"))
     browser.size(1280, 800)
     browser.run("document.querySelector('#playground').scrollIntoView()")
-    shoot(browser, "playground", 1280, 800)
+    shoot(browser, "playground", 1280, 800, "dark")
 
 
 def rounds(browser: Browser, site: Site, count: int) -> None:
@@ -45,8 +47,8 @@ def later(site: Site, before: int) -> bool:
     return site.board.rounds > before
 
 
-def shoot(browser: Browser, name: str, width: int, height: int) -> None:
+def shoot(browser: Browser, name: str, width: int, height: int, *schemes: str) -> None:
     browser.size(width, height)
-    for scheme in ("light", "dark"):
+    for scheme in schemes:
         browser.scheme(scheme)
         browser.screenshot(IMAGES / f"ui-{name}-{scheme}.png")

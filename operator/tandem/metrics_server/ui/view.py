@@ -15,6 +15,8 @@ from tandem.metrics_server.inventory import Known, Pod
 
 Tone = Literal["good", "busy", "bad", "unknown"]
 """How a state looks."""
+WATCHED = (ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE, *(t for t in ConditionType if t.warns))
+"""Conditions that are worth a look while they are False, whatever `Ready` is."""
 ACTIONS = {str(reason): reason.action for reason in REASONS}
 """What to do, by reason."""
 
@@ -169,9 +171,6 @@ def _tone(conditions: dict[str, Condition]) -> Tone:
     if ConditionType.STALLED not in conditions and ConditionType.RECONCILING in conditions:
         return "busy"
     return "bad" if ready.status == "False" else "unknown"
-
-
-WATCHED = (ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE, *(t for t in ConditionType if t.warns))
 
 
 def _warnings(conditions: Iterable[Condition]) -> Iterable[str]:

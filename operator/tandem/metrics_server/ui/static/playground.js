@@ -75,6 +75,7 @@ async function show(lines, output, origins) {
   const took = (performance.now() - began) / 1000;
   const { drafted, accepted } = last.totals;
   const parts = [`${tokens} tokens in ${seconds(took)}, ${number(tokens / took, 1)} a second`, `first after ${seconds((first - began) / 1000)}`];
+  if (origins && !drafted) parts.push("no draft tokens");
   if (drafted) parts.push(`${accepted} of ${drafted} draft tokens accepted (${percent(accepted / drafted)}), ${drafted - accepted} refused`);
   if (origins && passes) parts.push(`${number(tokens / passes, 2)} tokens a step of the target`);
   return `${parts.join(" · ")} · ended by ${last.finish}`;
