@@ -132,8 +132,8 @@ class Site:
         rights = Rights(*TOKENS)
         rights.granted = {(user, right) for user, held in TOKENS.items() for right in held}
         gate = Gate(Authenticator(rights), Authorizer(rights))
-        playground = Playground(gate, self.known, address=lambda _: self.triton)
-        self._app = application(self.board, gate, Page(gate, self.known, self.board, playground))
+        self._playground = Playground(gate, self.known, address=lambda _: self.triton)
+        self._app = application(self.board, gate, Page(gate, self.known, self.board, self._playground))
         certificate = renewed(None, ["localhost"], utc_now())
         assert certificate
         self._tls = certificate.context(self.authority)
@@ -172,6 +172,11 @@ class Site:
     async def _read(self) -> None:
         async with Scraper(ScrapeLimits(spread_seconds=0)) as source:
             await Loop(self, source, self.board, FAST).run()
+
+    @property
+    def completions(self) -> int:
+        """Completions that run."""
+        return len(self._playground._running)
 
     def stop_rounds(self) -> None:
         """Read no more pods: figures grow old."""

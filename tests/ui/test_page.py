@@ -137,9 +137,20 @@ def test_a_completion_can_be_stopped(browser: Browser) -> None:
     browser.write("#tokens", "2000")
     browser.click("form button[type=submit]")
     browser.wait("the first text", lambda: browser.text(".completion"))
-    browser.click("form button.plain")
+    browser.click("#stop")
     browser.wait("the stop", lambda: browser.text("form [role=status]") in ("stopped",))
     assert browser.run("return document.querySelector('form button[type=submit]').disabled") is False
+
+
+def test_to_leave_ends_the_completion(browser: Browser, site: Site) -> None:
+    open_quickstart(browser)
+    browser.write("#tokens", "2000")
+    browser.click("form button[type=submit]")
+    browser.wait("the first text", lambda: browser.text(".completion"))
+    assert site.completions == 1
+    browser.click("#sign-out")
+    browser.find("#token")
+    browser.wait("its end", lambda: site.completions == 0)
 
 
 def test_a_lost_connection_and_its_return(browser: Browser, site: Site) -> None:

@@ -73,8 +73,15 @@ function show(view, one) {
   main.querySelector("h1").focus();
 }
 
-function signIn(message = "") {
+/** Read no more for the view that is shown, and end its completion. */
+function leave() {
   clearTimeout(state.timer);
+  state.reading += 1;
+  $("stop")?.click();
+}
+
+function signIn(message = "") {
+  leave();
   api.token.clear();
   Object.assign(state, { answer: null, at: 0, problem: "" });
   $("sign-out").hidden = true;
@@ -98,6 +105,7 @@ function signIn(message = "") {
 }
 
 function start() {
+  leave();
   state.route = route();
   main.dataset.view = "";
   main.replaceChildren(h("p", { class: "muted" }, "reading …"));
