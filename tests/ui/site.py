@@ -6,7 +6,7 @@ those of a test.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -172,6 +172,15 @@ class Site:
     async def _read(self) -> None:
         async with Scraper(ScrapeLimits(spread_seconds=0)) as source:
             await Loop(self, source, self.board, FAST).run()
+
+    def stall(self) -> None:
+        """From now on completions do not go on after their first token."""
+
+        async def lines(*_: object) -> AsyncGenerator[dict[str, Any], None]:
+            yield {"draft": "", "target": "x", "accepted": 0, "tokens": 1}
+            await asyncio.Event().wait()
+
+        setattr(self._playground, "_lines", lines)  # noqa: B010
 
     @property
     def completions(self) -> int:

@@ -143,8 +143,8 @@ def test_a_completion_can_be_stopped(browser: Browser) -> None:
 
 
 def test_to_leave_ends_the_completion(browser: Browser, site: Site) -> None:
+    site.stall()
     open_quickstart(browser)
-    browser.write("#tokens", "2000")
     browser.click("form button[type=submit]")
     browser.wait("the first text", lambda: browser.text(".completion"))
     assert site.completions == 1

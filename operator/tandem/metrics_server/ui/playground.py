@@ -7,7 +7,7 @@ Who may use it is what the API server itself asks of those who send requests to 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
 from aiohttp import web
@@ -30,8 +30,8 @@ from tandem.metrics_server.inventory import Known
 
 MOST_BODY, BODY_SECONDS = 64 * 1024, 10.0
 """Bytes of a request's body; seconds within which it must come."""
-MOST_SECONDS = 120.0
-"""Of a completion."""
+MOST_SECONDS, LOOK_SECONDS = 120.0, 0.5
+"""Of a completion; between looks whether its page was left."""
 MOST_STREAMS, MOST_OF_A_USER = 16, 4
 """At once, of each metrics server."""
 MOST_MESSAGE = 1024 * 1024
@@ -108,7 +108,11 @@ class Playground:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         try:
-            async with asyncio.timeout(MOST_SECONDS), aclosing(self._lines(service, prompt)) as lines:
+            async with (
+                asyncio.timeout(MOST_SECONDS),
+                _while_connected(request),
+                aclosing(self._lines(service, prompt)) as lines,
+            ):
                 async for line in lines:
                     await response.write(json.dumps(line).encode() + b"\n")
         except TimeoutError:
@@ -136,6 +140,26 @@ class Playground:
             yield {"error": str(error)[:1000]}
         except GenerateError:
             yield {"error": f"{self._address(service)} is no Triton server of Tandem's: see the service's pods"}
+
+
+@asynccontextmanager
+async def _while_connected(request: web.Request) -> AsyncGenerator[None, None]:
+    """Cancel what runs within it once the client has gone: without a token to write, it would not be noticed."""
+    work = asyncio.current_task()
+    assert work
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if request.transport is None or request.transport.is_closing():
+                work.cancel()
+                return
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 async def _end_late(request: web.Request, response: web.StreamResponse) -> None:
