@@ -1,4 +1,4 @@
-"""The pictures of docs/ui.md, with WRITE_SCREENSHOTS=1: the page before a real Triton server, under load."""
+"""The pictures of docs/how-to/ui.md, with WRITE_SCREENSHOTS=1: the page before a real Triton server, under load."""
 
 import os
 from functools import partial
@@ -23,7 +23,7 @@ def test_write_the_pictures(browser: Browser, site: Site, adaptive: TritonServer
     with Load(site, PROMPTS):
         rounds(browser, site, 60)  # thirty requests without drafts, at least
         browser.find("tbody .bars")
-        shoot(browser, "list", 1280, 440, "light", "dark")
+        shoot(browser, "list", 1280, 440, "light")
         browser.click("a[href='#/default/quickstart']")
         browser.find(".spark .line")
         shoot(browser, "service", 1280, 1330, "light")
