@@ -43,7 +43,9 @@ class Browser:
 
     def __enter__(self) -> Self:
         log = self._folder / "chromedriver.log"
-        command = ["chromedriver", f"--port={self._port}", f"--log-path={log}"]
+        # It ends with this process, however that ends; and with it, in namespaces of their own, all that it starts.
+        bound = ["setpriv", "--pdeathsig", "KILL", "--", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command = [*bound, "chromedriver", f"--port={self._port}", f"--log-path={log}"]
         self._driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
         self.wait("ChromeDriver", lambda: self._call("GET", "/status")["ready"])
         options = {"args": [*FLAGS, f"--user-data-dir={self._folder / 'profile'}"]}

@@ -21,7 +21,7 @@ def test_write_the_pictures(browser: Browser, site: Site, adaptive: TritonServer
     IMAGES.mkdir(exist_ok=True)
     signed_in(browser)
     with Load(site, PROMPTS):
-        rounds(browser, site, 60)  # thirty requests without drafts, at least
+        rounds(browser, site, 40)  # thirty requests without drafts, at least
         browser.find("tbody .bars")
         shoot(browser, "list", 1280, 440, "light")
         browser.click("a[href='#/default/quickstart']")
