@@ -139,6 +139,16 @@ keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real A
 flux: venv binaries ## Flux from its Go modules serves examples/gitops from a Git server (optional, 15 minutes more the first time)
 	$(PY) -m pytest tests/flux
 
+.PHONY: ui
+ui: venv ## The metrics server's page in a real Chromium, before a real Triton server (optional; installs Chromium, root)
+	@$(PY) -m cluster deps --browser
+	@$(PY) -c 'from triton import backends; backends.collector(); backends.rounds(); backends.streams()'
+	$(PY) -m pytest tests/ui
+
+.PHONY: ui-images
+ui-images: ## Take the pictures of docs/how-to/ui.md again, as `make ui` does what it needs
+	WRITE_SCREENSHOTS=1 $(MAKE) ui
+
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
 	$(PY) -m pytest tests/e2e --ignore=tests/e2e/test_ipv6.py -n 2 --dist loadfile --no-loadscope-reorder

@@ -54,6 +54,15 @@ class LeaseSettings(StrictWire):
         return self
 
 
+class PageSettings(StrictWire):
+    """The page for people, at `/ui/` of the metrics server."""
+
+    enabled: bool = True
+    """Serve it. What it shows of a service is for those who may read that service."""
+    playground: bool = False
+    """Let those who may create `services/proxy` of a service's Service send it prompts from the page."""
+
+
 class MetricsServerSettings(StrictWire):
     """How the metrics server (`tandem metrics run`) works."""
 
@@ -72,6 +81,8 @@ class MetricsServerSettings(StrictWire):
     """Prometheus that reads the pods' metrics, to be asked instead of the pods; empty: the pods are read."""
     prometheus: Credentials = Field(default_factory=Credentials)
     """Who asks that Prometheus, and whom to trust."""
+    page: PageSettings = Field(default_factory=PageSettings)
+    """The page for people."""
 
     @model_validator(mode="after")
     def _two_readings(self) -> Self:

@@ -124,9 +124,10 @@ def install_deps(
     check: Annotated[
         bool, typer.Option("--check", help="Only say what is missing; status 1 if anything is.")
     ] = False,
+    browser: Annotated[bool, typer.Option("--browser", help="Those of the tests of the page alone.")] = False,
 ) -> None:
     """Install the Debian packages that real nodes, image builds and tests need."""
-    needs = deps.missing(deps.NODE_NEEDS + deps.IMAGE_NEEDS + deps.TEST_NEEDS)
+    needs = deps.missing(deps.UI_NEEDS if browser else deps.NODE_NEEDS + deps.IMAGE_NEEDS + deps.TEST_NEEDS)
     if not needs:
         say("nothing is missing")
         return

@@ -45,6 +45,10 @@ TEST_NEEDS = (
     Need("prometheus", "prometheus", "reads the pods' metrics in tests, which skip without it"),
     Need("promtool", "prometheus", "checks Prometheus' rules"),
 )
+UI_NEEDS = (
+    Need("chromium", "chromium", "shows the page"),
+    Need("chromedriver", "chromium-driver", "drives it"),
+)
 
 
 def missing(needs: tuple[Need, ...]) -> list[Need]:

@@ -88,12 +88,12 @@ class Server:
         except OSError:
             return ""
 
-    def get(self, path: str, token: str = "") -> tuple[int, dict[str, Any]]:
-        """Ask directly, trusting the authority that the Secret tells."""
+    def get(self, path: str, token: str = "", data: bytes | None = None) -> tuple[int, dict[str, Any]]:
+        """Ask directly, trusting the authority that the Secret tells. `data`: is posted."""
         context = ssl.create_default_context(cadata=held(self.release, "ca.crt"))
         context.check_hostname = False  # it is asked by address here; the API server asks by name
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", data, headers)
         try:
             with urllib.request.urlopen(request, context=context, timeout=30) as answer:
                 return answer.status, json.load(answer)

@@ -35,6 +35,7 @@ from .release import FAST, GROUP, Release, used
 
 APISERVICE = "v1beta2.custom.metrics.k8s.io"
 METRIC = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/team-a/speculativeinferenceservices.{GROUP}"
+PLAYGROUND = {"page": {"enabled": True, "playground": True}}
 SECOND = "tandem-metrics-second"
 MADE = "certificate made: the Secret tandem-system/tandem-metrics-certificate"
 
@@ -43,7 +44,9 @@ MADE = "certificate made: the Secret tandem-system/tandem-metrics-certificate"
 def release() -> Iterator[Release]:
     """The chart in a cluster of its own."""
     with telling_cluster("tandem-metrics", "tandem-system", "team-a") as cluster:
-        release = Release(cluster, "tandem", "tandem-system", {**FAST, "metricsServer": FAST_SERVER})
+        release = Release(
+            cluster, "tandem", "tandem-system", {**FAST, "metricsServer": {**FAST_SERVER, **PLAYGROUND}}
+        )
         release.install()
         yield release
 
@@ -257,6 +260,45 @@ def test_who_reads_what(team: Namespace, server: Server, account: str, path: str
     wait_for("reports", lambda: server.probe("/readyz").startswith("ok"))
     code, body = server.get(path, token)
     assert code == status, body
+
+
+PAGE = [
+    # role in team-a, services that are listed, status of one service, of a prompt
+    ("view", ["svc"], 200, 403),
+    ("edit", ["svc"], 200, 200),
+    ("", [], 403, 403),
+]
+
+
+@pytest.mark.parametrize(("role", "listed", "one", "prompt"), PAGE, ids=[p[0] or "none" for p in PAGE])
+def test_the_page_shows_what_the_built_in_roles_allow(
+    release: Release, team: Namespace, server: Server, role: str, listed: list[str], one: int, prompt: int
+) -> None:
+    account = f"page-{role or 'none'}"
+    release.kubectl("create", "serviceaccount", account)
+    if role:
+        subject = f"--serviceaccount={release.namespace}:{account}"
+        team.run("create", "rolebinding", account, f"--clusterrole={role}", subject)
+    token, path = server.token(account), "/ui/api/services/team-a/svc"
+
+    def names() -> list[str]:
+        code, body = server.get("/ui/api/services", token)
+        assert code == 200, body
+        return [item["name"] for item in body["items"]]
+
+    # A role holds once the API server has heard of it.
+    wait_for("the list", lambda: names() == listed, log=server.log)
+    code, body = server.get(path, token)
+    assert code == one, body
+    if one == 200:
+        assert body["service"]["summary"]["state"] == "Ready"
+        assert [pod["ready"] for pod in body["service"]["pods"]] == [True]
+        assert (body["service"]["playground"] == "") is (prompt == 200)
+    code, body = server.get(f"{path}/completions", token, b'{"prompt": "def f"}')
+    assert code == prompt, body
+    assert prompt == 403 or "nothing answers at svc-triton.team-a.svc:8001" in body["error"], (
+        "this host has no such name"
+    )
 
 
 @contextmanager

@@ -273,6 +273,7 @@ capabilities: {drop: [ALL]}
 {{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" -}}
 {{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
 {{- end -}}
+{{- with .Values.metricsServer.page }}{{ if or (not .enabled) .playground }}{{ $_ := set $server "page" . }}{{ end }}{{ end -}}
 {{- with include "tandem.metrics.prometheus" . | fromYaml }}{{ $_ := set $server "prometheus" . }}{{ end -}}
 {{- if include "tandem.figures.own" . -}}
 {{- $_ := set $settings "reports" (dict "fromPods" true) -}}

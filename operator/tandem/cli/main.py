@@ -259,6 +259,22 @@ def cache_prune(
     typer.echo(cache.report(found, dry_run=dry_run))
 
 
+@app.command("ui")
+@on_cluster
+def open_ui(
+    account: Annotated[
+        str, typer.Option(help="ServiceAccount, [NAMESPACE/]NAME, to make a token of and print it. None by default.")
+    ] = "",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine.")] = ports.METRICS_APIS,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="The metrics server's.")] = "tandem-system",
+    service: Annotated[str, typer.Option(help="Its Service.")] = "tandem-metrics",
+) -> None:
+    """Forward a port to the metrics server's page, and print its address."""
+    from tandem.cli import ui
+
+    ui.open_page(namespace, service, port, account)
+
+
 LogFormat = Annotated[Literal["json", "text"], typer.Option(help="How log lines look.")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")]
 

@@ -1,4 +1,4 @@
 """What people run against a cluster: `kubectl`, completions (`generate`), benchmarks (`bench`).
 
-Only the command line imports it.
+The command line imports it, and the metrics server for its page's playground.
 """

@@ -1,9 +1,10 @@
 """Who may ask what: each request is reviewed by the API server (SubjectAccessReview), so that RBAC decides."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tandem.api.wire import Object
-from tandem.cluster.kinds import SUBJECT_ACCESS_REVIEW
+from tandem.cluster.kinds import SUBJECT_ACCESS_REVIEW, Kind
 from tandem.metrics_server.authentication import CACHE_SECONDS, CACHE_SIZE, Reviewer, User
 from tandem.metrics_server.cache import TokenCache
 from tandem.metrics_server.custom_metrics import METRICS_GROUP, METRICS_VERSION
@@ -18,12 +19,13 @@ class MetricRequest:
     resource: str
     name: str
     metric: str
+    verb: ClassVar[str] = "get"
 
     def attributes(self) -> Object:
         """The part of a SubjectAccessReview's spec that says what is asked for."""
         resource = {"group": METRICS_GROUP, "version": METRICS_VERSION, "resource": self.resource}
         asked = {"namespace": self.namespace, "name": self.name, "subresource": self.metric}
-        return {"resourceAttributes": {"verb": "get", **resource, **asked}}
+        return {"resourceAttributes": {"verb": self.verb, **resource, **asked}}
 
     def __str__(self) -> str:
         """For messages."""
@@ -36,14 +38,40 @@ class PathRequest:
     """Anything that is no resource, by its path."""
 
     path: str
+    verb: ClassVar[str] = "get"
 
     def attributes(self) -> Object:
         """The part of a SubjectAccessReview's spec that says what is asked for."""
-        return {"nonResourceAttributes": {"verb": "get", "path": self.path}}
+        return {"nonResourceAttributes": {"verb": self.verb, "path": self.path}}
 
     def __str__(self) -> str:
         """For messages."""
         return f'path "{self.path}"'
+
+
+@dataclass(frozen=True)
+class ObjectRequest:
+    """An object of the cluster, or with an empty `name` all of a kind; with an empty `namespace` those of all."""
+
+    verb: str
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    def attributes(self) -> Object:
+        """The part of a SubjectAccessReview's spec that says what is asked for."""
+        group, version = self.kind.group_version
+        resource = {"group": group, "version": version, "resource": self.kind.plural, "subresource": self.subresource}
+        return {"resourceAttributes": {"verb": self.verb, "namespace": self.namespace, "name": self.name, **resource}}
+
+    def __str__(self) -> str:
+        """For messages."""
+        what = "/".join(filter(None, (self.kind.plural, self.subresource)))
+        return f'resource "{what}", object "{self.name}" in namespace "{self.namespace}"'
+
+
+AccessRequest = MetricRequest | PathRequest | ObjectRequest
 
 
 class Authorizer:
@@ -53,7 +81,7 @@ class Authorizer:
         self._api = api
         self._answers: TokenCache[bool] = TokenCache(CACHE_SECONDS, CACHE_SIZE)
 
-    async def allows(self, user: User, request: MetricRequest | PathRequest) -> bool:
+    async def allows(self, user: User, request: AccessRequest) -> bool:
         """Whether `user` may ask it.
 
         Raises:

@@ -18,6 +18,7 @@ from tandem.api.wire import Object
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import POD, SERVICES_KIND
 from tandem.cluster.manifests import is_true
+from tandem.cluster.problems import pod_problem
 from tandem.cluster.reflector import Reflector
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics.telemetry.source import ScrapeTarget
@@ -44,6 +45,11 @@ class Pod:
     """None while it is not Ready: its metrics say nothing about serving yet."""
     start_seconds: float | None = None
     """From its creation until it was Ready; None where that is not known."""
+    name: str = ""
+    revision: str = ""
+    """Digest."""
+    problem: str = ""
+    """What keeps it from being Ready, where the cluster names it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class Known:
     targets: tuple[ScrapeTarget, ...]
     """Its Ready pods."""
     replicas: Replicas
+    pods: tuple[Pod, ...] = ()
+    """All of them, by name."""
 
 
 class Inventory:
@@ -97,7 +105,7 @@ def join(services: Iterable[SpeculativeInferenceService], pods: Iterable[Pod]) -
         own = by_service[known.namespace, known.name]
         targets = tuple(sorted((p.target for p in own if p.target), key=lambda target: target.uid))
         replicas = Replicas(len(targets), len(own) - len(targets), known.spec.replicas, _start_seconds(own))
-        found.append(Known(known, targets, replicas))
+        found.append(Known(known, targets, replicas, tuple(sorted(own, key=lambda pod: pod.name))))
     return found
 
 
@@ -126,11 +134,13 @@ def pod(obj: Object) -> Pod | None:
     if not owner or "deletionTimestamp" in meta or status.get("phase") in ("Succeeded", "Failed"):
         return None
     created = datetime.fromisoformat(meta["creationTimestamp"])
-    if not (is_true(obj, "Ready") and _is_address(status.get("podIP"))):
-        return Pod(meta["namespace"], owner, created, None)
     revision = meta["labels"].get(names.LABEL_REVISION, "")
+    shown = {"name": meta["name"], "revision": revision}
+    if not (is_true(obj, "Ready") and _is_address(status.get("podIP"))):
+        problem = pod_problem(obj)
+        return Pod(meta["namespace"], owner, created, None, **shown, problem=problem.message if problem else "")
     target = ScrapeTarget(meta["uid"], meta["namespace"], meta["name"], status["podIP"], revision=revision)
-    return Pod(meta["namespace"], owner, created, target, _started_in(status, created))
+    return Pod(meta["namespace"], owner, created, target, _started_in(status, created), **shown)
 
 
 def _started_in(status: Object, created: datetime) -> float | None:

@@ -16,9 +16,11 @@ from tandem.http.probes import serve
 from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
 from tandem.metrics_server.certificates import CertificateError
+from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.rounds import Rounds
 from tandem.metrics_server.server import application
 from tandem.metrics_server.trust import Trust, TrustKeeper
+from tandem.metrics_server.ui.page import Page
 from tandem.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,10 +36,22 @@ class MetricsServer:
         self._settings = settings.metrics_server
         self._rounds = Rounds(api, settings)
         self._authenticator = Authenticator(api)
-        self._application = application(self._rounds.board, self._authenticator, Authorizer(api))
+        gate = Gate(self._authenticator, Authorizer(api))
+        self._application = application(self._rounds.board, gate, self._page(gate))
         self._keeper = TrustKeeper(api, self._settings, identity()[0])
         self._trust: Trust | None = None
         self._problem = "the certificate is being looked for"
+
+    def _page(self, gate: Gate) -> Page | None:
+        wanted = self._settings.page
+        if not wanted.enabled:
+            return None
+        known, board = self._rounds.known, self._rounds.board
+        if not wanted.playground:
+            return Page(gate, known, board)
+        from tandem.metrics_server.ui.playground import Playground  # brings gRPC along
+
+        return Page(gate, known, board, Playground(gate, known))
 
     async def run(self, http: tuple[str, int], https: tuple[str, int]) -> None:
         """Run until cancelled: probes and own metrics at `http`, everything else at `https`."""

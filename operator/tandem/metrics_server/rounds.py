@@ -11,7 +11,7 @@ from tandem.cluster.client import Api
 from tandem.metrics.telemetry.prometheus import PrometheusSource
 from tandem.metrics.telemetry.scrape import ScrapeLimits, Scraper
 from tandem.metrics_server.board import Board
-from tandem.metrics_server.inventory import Inventory
+from tandem.metrics_server.inventory import Inventory, Known
 from tandem.metrics_server.judgements import JudgementSeries
 from tandem.metrics_server.loop import Loop
 from tandem.metrics_server.series import ReportSeries
@@ -37,6 +37,10 @@ class Rounds:
         self._settings = settings.metrics_server
         self._inventory = Inventory(api, settings.scopes)
         self.board = Board(keep_seconds=2 * self._settings.window_seconds)
+
+    def known(self) -> list[Known]:
+        """The services, with their pods."""
+        return self._inventory.known()
 
     async def run(self) -> None:
         """Run until cancelled; the reports are series of the process's own `/metrics` meanwhile."""

@@ -3,17 +3,13 @@
 Every request is authenticated and authorized; those that are refused learn nothing else. Answers come from memory.
 """
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from tandem import counters
-from tandem.errors import Refused, Transient
 from tandem.metrics.report import Reports, ServiceReport
-from tandem.metrics_server.authentication import AUDIENCE, Authenticator, TooManyStrangers, User
-from tandem.metrics_server.authorization import Authorizer, MetricRequest, PathRequest
+from tandem.metrics_server.authorization import MetricRequest, PathRequest
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.custom_metrics import (
     ALL_OBJECTS,
@@ -24,20 +20,17 @@ from tandem.metrics_server.custom_metrics import (
     resources,
     values,
 )
-
-log = logging.getLogger(__name__)
+from tandem.metrics_server.gate import Gate
+from tandem.metrics_server.ui.page import Page, is_page
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-REVIEW_SECONDS = 10.0
-RETRY_AFTER = "2"
-"""Seconds, for a token that is not asked about now: an address has another try by then."""
 METRIC_PATH = f"/apis/{METRICS_API}/namespaces/{{namespace}}/{{resource}}/{{name}}/{{metric}}"
 
 
-def application(board: Board, authenticator: Authenticator, authorizer: Authorizer) -> web.Application:
-    """The application; its paths are those below."""
+def application(board: Board, gate: Gate, page: Page | None = None) -> web.Application:
+    """The application; its paths are those below, and those of the page where there is one."""
     answers = _Answers(board)
-    app = web.Application(middlewares=[_as_status, _Gate(authenticator, authorizer).permitted])
+    app = web.Application(middlewares=[_as_status, _Permission(gate).permitted])
     get = (
         (f"/apis/{METRICS_API}", answers.discovery),
         (METRIC_PATH, answers.metric),
@@ -46,6 +39,8 @@ def application(board: Board, authenticator: Authenticator, authorizer: Authoriz
         ("/v1/services/{namespace}/{name}", answers.service),
     )
     app.add_routes([web.get(path, handler, allow_head=False) for path, handler in get])
+    if page:
+        page.add_to(app)
     return app
 
 
@@ -63,27 +58,16 @@ async def _as_status(request: web.Request, handler: Handler) -> web.StreamRespon
     return response
 
 
-class _Gate:
-    """Lets through whom the API server would."""
+class _Permission:
+    """Asks the gate about every request but the page's, whose handlers ask it themselves."""
 
-    def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
-        self._authenticator, self._authorizer = authenticator, authorizer
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
 
     @web.middleware
     async def permitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        asked = _asked(request)
-        try:
-            async with asyncio.timeout(REVIEW_SECONDS):
-                user = await _user(self._authenticator, request)
-                if not await self._authorizer.allows(user, asked):
-                    raise web.HTTPForbidden(
-                        text=f'User "{user.name}" cannot get {asked}: ask for a role that allows it'
-                    )
-        except (Transient, Refused, TimeoutError) as error:
-            log.warning("the rights of a request cannot be checked: %s", error or "the API server does not answer")
-            raise web.HTTPServiceUnavailable(
-                text="the API server cannot be reached to check the rights: try again"
-            ) from error
+        if not is_page(request):
+            await self._gate.demand(await self._gate.user(request), _asked(request))
         return await handler(request)
 
 
@@ -108,23 +92,6 @@ class _Answers:
         if report is None:
             raise web.HTTPNotFound(text=f"there is no report of service {namespace}/{name} now")
         return _json(report)
-
-
-async def _user(authenticator: Authenticator, request: web.Request) -> User:
-    peer = request.transport.get_extra_info("peercert") if request.transport else None
-    try:
-        user = await authenticator.user(peer or {}, request.headers, request.remote or "")
-    except TooManyStrangers as error:
-        raise web.HTTPTooManyRequests(
-            text="too many unknown tokens: try again", headers={"Retry-After": RETRY_AFTER}
-        ) from error
-    if user is None:
-        text = (
-            f"show a bearer token for the audience {AUDIENCE} (kubectl create token ACCOUNT --audience={AUDIENCE}),"
-            " or come through the API server"
-        )
-        raise web.HTTPUnauthorized(text=text)
-    return user
 
 
 def _metric_request(request: web.Request) -> MetricRequest:

@@ -389,6 +389,20 @@ def test_in_namespaces_the_operator_reads_the_pods_by_the_metrics_servers_values
     assert not {"reports", "metricsServer"} & yaml.safe_load(settings_text(helm, off)).keys()
 
 
+@pytest.mark.parametrize(
+    ("page", "written"),
+    [
+        ({"playground": True}, {"enabled": True, "playground": True}),
+        ({"enabled": False}, {"enabled": False, "playground": False}),
+        ({}, None),
+    ],
+    ids=["with the playground", "no page", "as by default"],
+)
+def test_the_page_of_the_metrics_server(helm: Helm, page: Values, written: Any) -> None:
+    settings = yaml.safe_load(settings_text(helm, {"metricsServer": {"page": page}}))
+    assert settings["metricsServer"].get("page") == written
+
+
 @pytest.mark.parametrize("values", [{}, {"lease": {"name": "other"}}], ids=["default", "named"])
 def test_the_lease_of_the_settings_is_the_one_of_the_role(helm: Helm, values: Values) -> None:
     name = yaml.safe_load(settings_text(helm, values))["lease"]["name"]

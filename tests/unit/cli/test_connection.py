@@ -35,6 +35,7 @@ COMMANDS = [
 LOCAL = {
     *("version", "completion", "crd", "conditions", "render", "validate", "chart"),
     *("operator run", "metrics run"),
+    "ui",  # becomes kubectl, this process too: test_ui.py
 }
 FORBIDDEN = "Error from server (Forbidden): jane may not"
 

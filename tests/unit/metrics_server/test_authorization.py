@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tandem.cluster.kinds import SUBJECT_ACCESS_REVIEW, Kind
+from tandem.cluster.kinds import SERVICE, SERVICES_KIND, SUBJECT_ACCESS_REVIEW, Kind
 from tandem.metrics_server.authentication import User
-from tandem.metrics_server.authorization import Authorizer, MetricRequest, PathRequest
+from tandem.metrics_server.authorization import Authorizer, MetricRequest, ObjectRequest, PathRequest
 
 ASKS = User("ann", "uid-1", ("team-a",), (("scopes", ("read", "list")),))
 METRIC = MetricRequest("ns", "services.example", "llama", "tandem_replicas_needed")
@@ -44,6 +44,8 @@ async def test_the_review_says_who_asks_and_for_what() -> None:
     authorizer = Authorizer(reviews)
     await authorizer.allows(ASKS, METRIC)
     await authorizer.allows(ASKS, PathRequest("/v1/services"))
+    await authorizer.allows(ASKS, ObjectRequest("create", SERVICE, "ns", "llama-triton", "proxy"))
+    await authorizer.allows(ASKS, ObjectRequest("list", SERVICES_KIND))
     who = {"user": "ann", "uid": "uid-1", "groups": ["team-a"], "extra": {"scopes": ["read", "list"]}}
     metric = {
         "verb": "get",
@@ -54,9 +56,29 @@ async def test_the_review_says_who_asks_and_for_what() -> None:
         "name": "llama",
         "subresource": "tandem_replicas_needed",
     }
+    proxy = {
+        "verb": "create",
+        "group": "",
+        "version": "v1",
+        "resource": "services",
+        "namespace": "ns",
+        "name": "llama-triton",
+        "subresource": "proxy",
+    }
+    listed = {
+        "verb": "list",
+        "group": "serving.tandem.dev",
+        "version": "v1alpha1",
+        "resource": "speculativeinferenceservices",
+        "namespace": "",
+        "name": "",
+        "subresource": "",
+    }
     assert reviews.asked == [
         {**who, "resourceAttributes": metric},
         {**who, "nonResourceAttributes": {"verb": "get", "path": "/v1/services"}},
+        {**who, "resourceAttributes": proxy},
+        {**who, "resourceAttributes": listed},
     ]
 
 

@@ -71,6 +71,20 @@ def test_pods_of_a_service(changes: dict[str, Any], targets: tuple[ScrapeTarget,
     assert known.replicas == Replicas(len(targets), pending, 3)
 
 
+def test_all_pods_of_a_service_by_name_and_what_keeps_one_from_being_ready() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "message": "no node has a GPU"}
+    waits = {"metadata__name": "llama-server-9", "status": {"phase": "Pending", "conditions": [condition]}}
+    labels = {"serving.tandem.dev/service": "llama", "serving.tandem.dev/revision": "abc"}
+    read = service(yaml.safe_load(SERVICE))
+    assert read is not None
+    pods = [pod(edited(POD, **waits)), pod(edited(POD, metadata__labels=labels))]
+    (known,) = join([read], [each for each in pods if each])
+    assert [(each.name, each.revision, each.problem) for each in known.pods] == [
+        ("llama-server-0", "abc", ""),
+        ("llama-server-9", "", "pod llama-server-9 cannot be scheduled: no node has a GPU"),
+    ]
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"spec__replicas": "many"}, {"metadata__deletionTimestamp": "2026-11-21T22:00:00Z"}],

@@ -9,6 +9,7 @@ from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.certificates import renewed, utc_now
+from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.server import application
 from tandem.process.reports import SILENT_SECONDS, ReportReader
 from tandem.settings import ReportsSettings
@@ -34,7 +35,7 @@ async def test_reading(token: str, authority: str, problem: str, reviews: FakeRe
     board = Board(120)
     board.post([report(), report("idle", load=None)])
     reviews.allowed = {("alice", "/v1/services")}
-    listener = Listener(application(board, Authenticator(reviews), Authorizer(reviews)), "127.0.0.1", 0)
+    listener = Listener(application(board, Gate(Authenticator(reviews), Authorizer(reviews))), "127.0.0.1", 0)
     await listener.listen(certificate.context(""))
     (tmp_path / "token").write_text(token, encoding="utf-8")
     if authority != "not there yet":

@@ -18,6 +18,7 @@ from tandem.metrics_server.authentication import Authenticator, RequestHeader
 from tandem.metrics_server.authorization import Authorizer
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.certificates import Certificate, renewed, utc_now
+from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.server import application
 
 from .conftest import FakeReviews, report
@@ -87,7 +88,8 @@ async def server(reviews: FakeReviews, tmp_path: Path) -> AsyncIterator[Server]:
     board.post([report(), report("idle", load=None), report("other", "team-b")])
     authenticator = Authenticator(reviews)
     authenticator.request_header = RequestHeader(authority, ("front-proxy",))
-    listener = Listener(application(board, authenticator, Authorizer(reviews)), "127.0.0.1", 0)
+    gate = Gate(authenticator, Authorizer(reviews))
+    listener = Listener(application(board, gate), "127.0.0.1", 0)
     await listener.listen(certificate.context(authority))
     reviews.allowed = {
         (HPA, "team-a/llama/tandem_replicas_needed"),
@@ -178,7 +180,7 @@ async def test_an_api_server_that_never_answers_is_not_waited_for(
     async def never(kind: Any, spec: dict[str, Any]) -> dict[str, Any]:
         return await asyncio.Future()
 
-    monkeypatch.setattr("tandem.metrics_server.server.REVIEW_SECONDS", 0.05)
+    monkeypatch.setattr("tandem.metrics_server.gate.REVIEW_SECONDS", 0.05)
     monkeypatch.setattr(server.reviews, "review", never)
     async with asyncio.timeout(60):
         assert (await server.get(metric(), HPA_TOKEN))[0] == 503

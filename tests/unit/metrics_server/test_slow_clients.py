@@ -16,6 +16,7 @@ from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.certificates import renewed, utc_now
+from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.server import application
 
 from .conftest import FakeReviews, report
@@ -38,7 +39,7 @@ async def listening(reviews: FakeReviews, limits: ConnectionLimits) -> AsyncIter
     board = Board(120)
     board.post([report()])
     reviews.allowed = {("alice", "/v1/services")}
-    made = Listener(application(board, Authenticator(reviews), Authorizer(reviews)), "127.0.0.1", 0, limits)
+    made = Listener(application(board, Gate(Authenticator(reviews), Authorizer(reviews))), "127.0.0.1", 0, limits)
     await made.listen(CERTIFICATE.context(""))
     yield made
     await made.close()

@@ -23,13 +23,13 @@ _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 class TritonClient:
     """One server. Use as an asynchronous context manager."""
 
-    def __init__(self, url: str) -> None:
-        """`url` is HOST:PORT."""
+    def __init__(self, url: str, max_message_bytes: int = -1) -> None:
+        """`url` is HOST:PORT; `max_message_bytes`: of a response, -1: as large as it may be."""
         self._url = url
         self._api = BLS
         # gRPC would ask the environment's proxy for this very machine, where a port-forward ends.
         local = url.rpartition(":")[0] in LOOPBACK
-        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", int(not local))]
+        options = [("grpc.max_receive_message_length", max_message_bytes), ("grpc.enable_http_proxy", int(not local))]
         self._client = InferenceServerClient(url, channel_args=options)
 
     async def __aenter__(self) -> "TritonClient":
