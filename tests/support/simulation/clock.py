@@ -39,6 +39,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """The same as a date."""
         return EPOCH + timedelta(seconds=self._virtual.now - _BEGINNING)
 
+    def seconds(self, stamp: str) -> float:
+        """A date of the API server in seconds of virtual time."""
+        return (datetime.fromisoformat(stamp) - EPOCH).total_seconds() + _BEGINNING
+
     def stamp(self) -> str:
         """The same as the API server writes it."""
         return self.date().strftime("%Y-%m-%dT%H:%M:%SZ")

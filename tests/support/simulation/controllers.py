@@ -1,7 +1,6 @@
 """What Kubernetes' controllers and the kubelet make of Jobs and Deployments, and its garbage collector of orphans."""
 
 import asyncio
-from datetime import datetime
 
 from bench.scale.controllers import VERDICT
 from tandem import names
@@ -11,8 +10,9 @@ from tandem.cluster.manifests import condition, owner_uid
 
 from .api import Cluster, copied
 
-TICK, STARTS, ENDS, WORKS = 1.0, 5.0, 3.0, 4.0
-"""Seconds: between two looks; until a server answers; until a pod that is told to stop is gone; of a Job."""
+TICK, STARTS, ENDS, WORKS, FINALIZED = 1.0, 5.0, 3.0, 4.0, 20.0
+"""Seconds: between two looks; until a server answers; until a pod that is told to stop is gone; of a Job; for which
+somebody's finalizer keeps a service that is deleted in the foreground."""
 US = "kubernetes"
 
 
@@ -123,8 +123,9 @@ def _collect(cluster: Cluster) -> None:
         if owners and owners.isdisjoint(uids - leaving):
             _delete(cluster, obj)
     for service in cluster.of(KIND):
-        owned = any(owner_uid(obj) == service["metadata"]["uid"] for obj in cluster.objects.values())
-        if service["metadata"]["uid"] in leaving and not owned:
+        meta = service["metadata"]
+        owned = any(owner_uid(obj) == meta["uid"] for obj in cluster.objects.values())
+        if meta["uid"] in leaving and not owned and _age(cluster, meta["deletionTimestamp"]) > FINALIZED:
             cluster.remove(service, US)
 
 
@@ -146,4 +147,4 @@ def _labels(obj: Object) -> dict[str, str]:
 
 
 def _age(cluster: Cluster, stamp: str) -> float:
-    return (cluster.loop.date() - datetime.fromisoformat(stamp)).total_seconds()
+    return cluster.loop.time() - cluster.loop.seconds(stamp)

@@ -14,6 +14,10 @@ from .api import Cluster, Write
 COMPARED = ("Deployment", "Service", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
 """Kinds whose objects are the same whatever happened; of ConfigMaps a history is kept."""
 
+LEAVING = 12.0
+"""Seconds after which no operator may still carry out what it planned before: longer than a Lease that is not renewed
+lets it write."""
+
 
 class Judge:
     """Looks at every write of an operator; `faults`: what was wrong with them."""
@@ -28,6 +32,11 @@ class Judge:
         self._holders: list[tuple[float, str]] = []
         """Since when which process has the Lease; empty: nobody."""
         cluster.on_write.append(self._judge)
+
+    @property
+    def leader(self) -> str:
+        """Who has the Lease; empty: nobody."""
+        return self._holders[-1][1] if self._holders else ""
 
     def _judge(self, write: Write) -> None:
         if write.object["kind"] == "Lease":
@@ -47,6 +56,12 @@ class Judge:
             yield "it is somebody else's"
         if before and after and owner_uid(before) and owner_uid(before) != owner_uid(after):
             yield f"its owner was {owner_uid(before)} and is {owner_uid(after)}"
+        service = self._cluster.get(KIND, label(write.object, names.LABEL_SERVICE))
+        if after is None and service and owner_uid(write.object) != service["metadata"]["uid"]:
+            yield "it is not the service's"
+        if before is None and service and (leaves := service["metadata"].get("deletionTimestamp")):
+            if write.began - self._cluster.loop.seconds(leaves) > LEAVING:
+                yield "its service is being deleted"
         if before and not write.bound:
             yield "it names no UID: it may be of another object of that name"
         if after is None and before:

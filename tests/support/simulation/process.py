@@ -30,6 +30,8 @@ from . import controllers
 from .api import Cluster, SimulatedApi
 from .clock import VirtualLoop, install
 
+RESTARTED = 2.0
+"""Seconds from the end of an operator to the next one's beginning."""
 CLOCKED = [
     tandem.cluster.events,
     tandem.cluster.lease,
@@ -96,8 +98,11 @@ class Processes:
         return who
 
     def kill(self, who: str) -> None:
-        """As by SIGKILL: nothing that it does from now on has an effect."""
+        """As by SIGKILL: nothing that it does from now on has an effect. Kubernetes starts another."""
+        if who in self.cluster.dead:
+            return
         self.cluster.dead.add(who)
+        self.cluster.loop.call_later(RESTARTED, self.start)
         if event := self.cluster.paused.pop(who, None):
             event.set()
         self._tasks[who].cancel()
@@ -119,13 +124,12 @@ class Processes:
 
     async def stop(self) -> None:
         """End all."""
-        tasks = [self._kubernetes, *self._tasks.values()]
         self.resume()
         for who, task in self._tasks.items():
             self.cluster.dead.add(who)
             task.cancel()
         self._kubernetes.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(self._kubernetes, *self._tasks.values(), return_exceptions=True)
 
     async def _run(self, who: str) -> None:
         api: Any = SimulatedApi(self.cluster, who)

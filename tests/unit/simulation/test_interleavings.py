@@ -6,7 +6,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from random import Random
 from typing import Any
@@ -43,9 +43,9 @@ EDITS: list[dict[str, Any]] = [
 WAITS = (0.01, 0.05, 0.2, 1.0, 4.0, 15.0, 40.0)
 WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN = ("Service", f"{NAME}-triton"), ("ServiceAccount", f"{NAME}-server"), ("Deployment", f"{NAME}-server")
-SETTLED, LOOK, CALM = 900.0, 15.0, 70.0
+SETTLED, LOOK, CALM = 900.0, 20.0, 70.0
 """Seconds in which all comes to its end, the slowest retry and two comparisons included; between two looks whether it
-has; in which nothing is written then, a comparison included."""
+has, longer than a Lease lasts; in which nothing is written then, a comparison included."""
 
 
 class World:
@@ -75,12 +75,13 @@ class World:
 
     def settle(self, wanted: dict[str, Any]) -> None:
         """Until all is as `wanted`, and stays so. Raises AssertionError."""
+        writes = -1
         for _ in range(round(SETTLED / LOOK)):
-            self.wait(LOOK)
-            if end_state(self.cluster, NAME) == wanted:
+            if writes == self.judge.writes and end_state(self.cluster, NAME) == wanted:
                 break
+            writes = self.judge.writes
+            self.wait(LOOK)
         assert end_state(self.cluster, NAME) == wanted
-        writes = self.judge.writes
         self.wait(CALM)
         assert (self.judge.writes, end_state(self.cluster, NAME)) == (writes, wanted)
 
@@ -104,18 +105,102 @@ def reference(spec: str) -> dict[str, Any]:
         world.close()
 
 
+Change = Callable[["Interleavings"], None]
+
+
+def edit(spec: dict[str, Any]) -> Change:
+    """The user edits the spec."""
+
+    def change(at: "Interleavings") -> None:
+        at.spec = {**at.spec, **spec}
+        if service := at.world.service:
+            at.cluster.put({**copied(service), "spec": at.spec}, "user")
+
+    return _called(change, f"edit({spec})")
+
+
+def delete(foreground: bool) -> Change:
+    """The user deletes the service, and creates it again where it is gone."""
+
+    def change(at: "Interleavings") -> None:
+        service = at.world.service
+        if service is None:
+            at.world.create(at.spec)
+        elif not foreground:
+            at.cluster.remove(service, "user")
+        elif "deletionTimestamp" not in service["metadata"]:
+            meta = {**service["metadata"], "deletionTimestamp": at.world.loop.stamp()}
+            at.cluster.put({**service, "metadata": meta}, "user")
+
+    return _called(change, f"delete(foreground={foreground})")
+
+
+def drift(which: int, deletes: bool) -> Change:
+    """Somebody deletes a child, or changes it."""
+
+    def change(at: "Interleavings") -> None:
+        if not (children := at.children()):
+            return
+        child = copied(children[which % len(children)])
+        if deletes:
+            at.cluster.remove(child, "user")
+            return
+        if child["kind"] == "Deployment":
+            child["spec"]["replicas"] = 7
+        child["metadata"].setdefault("labels", {})["app.kubernetes.io/name"] = "drifted"
+        at.cluster.put(child, "user")
+
+    return _called(change, f"drift({which}, deletes={deletes})")
+
+
+def take(kind: str, name: str) -> Change:
+    """Somebody else makes an object of a child's name, in its place where there is one."""
+
+    def change(at: "Interleavings") -> None:
+        if there := at.cluster.get(kind, name):
+            at.cluster.remove(there, "user")
+        spec = {"replicas": 0, "template": {"metadata": {}, "spec": {}}} if kind == "Deployment" else {}
+        meta = {"name": name, "namespace": NAMESPACE}
+        made = at.cluster.put({"kind": kind, "apiVersion": "v1", "metadata": meta, "spec": spec}, "somebody")
+        at.world.judge.foreign.add(made["metadata"]["uid"])
+
+    return _called(change, f"take({kind}/{name})")
+
+
+def _called(change: Change, name: str) -> Change:
+    """With a name for the story that is printed."""
+    change.__qualname__ = name
+    return change
+
+
+CHANGES = st.one_of(
+    st.sampled_from(EDITS).map(edit),
+    st.booleans().map(delete),
+    st.builds(drift, st.integers(0, 7), st.booleans()),
+    st.sampled_from(TAKEN).map(lambda taken: take(*taken)),
+)
+FAULTY = st.tuples(st.sampled_from((WRITES, READS)), st.integers(0, 8), st.sampled_from(FAULTS))
+"""Which requests fail: of these verbs, after so many that do not, and how."""
+WAITED = st.sampled_from(WAITS)
+
+
 class Interleavings(RuleBasedStateMachine):
     """What may happen, in any order."""
 
-    @initialize(seed=st.integers(0, 2**32 - 1))
-    def begin(self, seed: int) -> None:
-        """A cluster with a service that is on its way."""
+    @initialize(seed=st.integers(0, 2**32 - 1), history=st.sampled_from((None, 0)), taken=st.booleans(), then=WAITED)
+    def begin(self, seed: int, history: int | None, taken: bool, then: float) -> None:
+        """A cluster with a service that is on its way; of which a name may be somebody else's."""
         self.world = World(seed)
         self.cluster, self.processes = self.world.cluster, self.world.processes
         self.faults: list[tuple[tuple[str, ...], int, str]] = []
         self.cluster.fault = self.fault
         self.spec: dict[str, Any] = copied(SERVICE["spec"])
+        if history is not None:
+            self.spec["rollout"] = {"revisionHistoryLimit": history}
+        if taken:
+            take(*TAKEN[seed % len(TAKEN)])(self)
         self.world.create(self.spec)
+        self.world.wait(then)
 
     def fault(self, who: str, verb: str, kind: str) -> str | None:
         """The first that is due for a request."""
@@ -128,112 +213,50 @@ class Interleavings(RuleBasedStateMachine):
             self.faults[index] = verbs, after - 1, what
         return None
 
-    @rule(seconds=st.sampled_from(WAITS))
-    def wait(self, seconds: float) -> None:
-        """Time goes on."""
-        self.world.wait(seconds)
-
-    @precondition(lambda self: self.world.service)
-    @rule(change=st.sampled_from(EDITS))
-    def edit(self, change: dict[str, Any]) -> None:
-        """The user edits the spec."""
-        self.spec = {**self.spec, **change}
-        service = copied(self.world.service)
-        assert service
-        self.cluster.put({**service, "spec": self.spec}, "user")
-
-    @precondition(lambda self: self.world.service and "deletionTimestamp" not in self.world.service["metadata"])
-    @rule(foreground=st.booleans())
-    def delete(self, foreground: bool) -> None:
-        """The user deletes the service."""
-        service = copied(self.world.service)
-        assert service
-        if not foreground:
-            self.cluster.remove(service, "user")
-            return
-        service["metadata"]["deletionTimestamp"] = self.world.loop.stamp()
-        self.cluster.put(service, "user")
-
-    @precondition(lambda self: not self.world.service)
-    @rule()
-    def create(self) -> None:
-        """The user creates the service again."""
-        self.world.create(self.spec)
-
-    def _children(self) -> list[Object]:
-        service = self.world.service
-        uid = service["metadata"]["uid"] if service else ""
+    def children(self) -> list[Object]:
+        """The service's, in a fixed order."""
+        uid = service["metadata"]["uid"] if (service := self.world.service) else None
         owned = [obj for obj in self.cluster.objects.values() if owner_uid(obj) == uid]
         return sorted(owned, key=lambda obj: (obj["kind"], obj["metadata"]["name"]))
 
-    @precondition(lambda self: self._children())
-    @rule(which=st.integers(0, 7), deletes=st.booleans())
-    def drift(self, which: int, deletes: bool) -> None:
-        """Somebody deletes a child, or changes it."""
-        children = self._children()
-        child = copied(children[which % len(children)])
-        if deletes:
-            self.cluster.remove(child, "user")
-            return
-        if child["kind"] == "Deployment":
-            child["spec"]["replicas"] = 7
-        child["metadata"].setdefault("labels", {})["app.kubernetes.io/name"] = "drifted"
-        self.cluster.put(child, "user")
+    @rule(change=CHANGES, fault=st.none() | FAULTY, unheard=st.booleans(), then=WAITED)
+    def change(self, change: Change, fault: tuple[tuple[str, ...], int, str] | None, unheard: bool, then: float) -> None:
+        """Somebody changes something, whose event may be lost, and a request of what follows fails."""
+        if fault:
+            self.faults.append(fault)
+        self.cluster.deaf = unheard
+        change(self)
+        self.cluster.deaf = False
+        self.world.wait(then)
 
-    @rule(which=st.sampled_from(TAKEN))
-    def take_a_name(self, which: tuple[str, str]) -> None:
-        """Somebody else makes an object of a child's name, where there is none."""
-        kind, name = which
-        if self.cluster.get(kind, name) is None:
-            spec = {"replicas": 0, "template": {"metadata": {}, "spec": {}}} if kind == "Deployment" else {}
-            meta = {"name": name, "namespace": NAMESPACE}
-            made = self.cluster.put({"kind": kind, "apiVersion": "v1", "metadata": meta, "spec": spec}, "somebody")
-            self.world.judge.foreign.add(made["metadata"]["uid"])
-
-    @rule()
-    def give_names_back(self) -> None:
-        """They delete what they made."""
-        for obj in list(self.cluster.objects.values()):
-            if obj["metadata"]["uid"] in self.world.judge.foreign:
-                self.cluster.remove(obj, "somebody")
-
-    @rule(of=st.sampled_from((WRITES, READS)), after=st.integers(0, 12), what=st.sampled_from(FAULTS))
-    def fail_a_request(self, of: tuple[str, ...], after: int, what: str) -> None:
-        """One of the next requests comes to grief."""
-        self.faults.append((of, after, what))
-
-    @precondition(lambda self: len(self.processes.running) < 2)
-    @rule()
-    def start(self) -> None:
-        """Kubernetes starts an operator, or a second one."""
-        self.processes.start()
+    @rule(then=WAITED)
+    def give_names_back(self, then: float) -> None:
+        """Others delete what they made, or all watches end where there is nothing."""
+        found = [obj for obj in self.cluster.objects.values() if obj["metadata"]["uid"] in self.world.judge.foreign]
+        for obj in found:
+            self.cluster.remove(obj, "somebody")
+        if not found:
+            self.cluster.cut_watches()
+        self.world.wait(then)
 
     @precondition(lambda self: self.processes.running)
-    @rule()
-    def kill(self) -> None:
+    @rule(then=WAITED)
+    def kill(self, then: float) -> None:
         """The oldest operator is killed."""
         self.processes.kill(self.processes.running[0])
+        self.world.wait(then)
 
-    @precondition(lambda self: self.processes.running)
-    @rule()
-    def pause(self) -> None:
-        """The oldest operator stands still."""
-        self.processes.pause(self.processes.running[0])
-
-    @rule()
-    def resume(self) -> None:
-        """All go on."""
+    @rule(change=CHANGES, before=WAITED, paused=st.sampled_from((0.2, 4.0, 20.0, 40.0)), then=WAITED)
+    def pause(self, change: Change, before: float, paused: float, then: float) -> None:
+        """The leader stands still in the midst of something, while another operator runs."""
+        if len(self.processes.running) < 2:
+            self.processes.start()
+        change(self)
+        self.world.wait(before)
+        self.processes.pause(self.world.judge.leader or self.processes.running[0])
+        self.world.wait(paused)
         self.processes.resume()
-
-    @rule(events=st.integers(1, 4))
-    def deafen(self, events: int) -> None:
-        """Events are lost."""
-        self.cluster.deaf = events
-
-    @rule()
-    def cut(self) -> None:
-        """All watches end."""
-        self.cluster.cut_watches()
+        self.world.wait(then)
 
     def teardown(self) -> None:
         """All faults end; one operator brings it to its end."""
@@ -246,11 +269,9 @@ class Interleavings(RuleBasedStateMachine):
 
     def _end(self) -> None:
         self.faults.clear()
-        self.give_names_back()
-        self.processes.resume()
-        self.cluster.deaf = 0
-        if not self.processes.running:
-            self.processes.start()
+        for obj in list(self.cluster.objects.values()):
+            if obj["metadata"]["uid"] in self.world.judge.foreign:
+                self.cluster.remove(obj, "somebody")
         service = self.world.service
         if service and self.spec["runtime"] == REFUSED["runtime"]:  # with such a spec what serves stays as it was
             self.spec = {**self.spec, **ACCEPTED}
@@ -263,7 +284,7 @@ class Interleavings(RuleBasedStateMachine):
 
 BUDGET = settings(
     max_examples=int(os.environ.get("SIMULATED_INTERLEAVINGS", "400")),
-    stateful_step_count=12,
+    stateful_step_count=6,
     deadline=None,
     derandomize="SIMULATED_INTERLEAVINGS" not in os.environ,
     database=None,
