@@ -47,16 +47,32 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	$(LOCK) -c build/torch-constraints.txt --group torch -o images/reference-torch/requirements.txt
 	@# moto needs another python-dateutil than the operator: it runs in an environment of its own.
 	printf 'moto[s3]\nflask\nflask-cors\n' | $(LOCK) --upgrade - -o tests/fetcher/moto-requirements.txt
+	@# The site's builder is alone in its environment.
+	echo zensical | $(LOCK) --upgrade - -o docs/site/requirements.txt
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
-generate: venv ## Regenerate crds/, docs/{api,conditions}.md and the chart's generated files from the types
+generate: venv ## Regenerate crds/, pages of docs/reference and the chart's generated files from the types
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
-	$(PY) -m tandem crd --markdown > docs/api.md
-	$(PY) -m tandem conditions > docs/conditions.md
-	$(PY) -c "from tandem.accept.known_bad import page; print(page(), end='')" > docs/known-bad.md
+	$(PY) -m tandem crd --markdown > docs/reference/api.md
+	$(PY) -m tandem conditions > docs/reference/conditions.md
+	$(PY) -c "from tandem.accept.known_bad import page; print(page(), end='')" > docs/reference/known-bad.md
 	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
 	$(PY) -m tandem chart charts/tandem
+
+# --- pages --------------------------------------------------------------------------------------
+SITE := build/docs-venv
+$(SITE)/.installed: docs/site/requirements.txt
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.PHONY: docs
+docs: $(SITE)/.installed ## The pages as a site, in build/site (look: python3 -m http.server -d build/site)
+	@$(PYTHON) docs/site/pages.py
+	@$(SITE)/bin/zensical build --strict --clean
+	@# A site that works without the internet.
+	@! grep -rlE '(src|<link[^>]* href)="?https?://' build/site --include='*.html'
 
 # --- checks -------------------------------------------------------------------------------------
 .PHONY: format
@@ -71,7 +87,7 @@ lint: venv ## ruff, mypy strict, import layers
 	@# Every Triton model is a model.py: by links of different names, for one run instead of eleven.
 	@rm -rf build/models && mkdir -p build/models
 	@for model in $(MODELS); do ln -s $(CURDIR)/$$model build/models/$$(echo $$model | tr /- __); done
-	$(VENV)/bin/mypy build/models/*.py examples/demo.py
+	$(VENV)/bin/mypy build/models/*.py examples/demo.py docs/site/pages.py
 	PYTHONPATH=operator:images/serving $(VENV)/bin/lint-imports
 
 .PHONY: unit
@@ -146,16 +162,31 @@ test: lint deps binaries images ## All of the above, setting up what it needs
 test-triton-e2e: venv
 	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e ipv6
 test-others: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 unit fetcher cluster integration
+	@$(MAKE) --no-print-directory --keep-going -j 1 unit docs fetcher cluster integration
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again
 	UPDATE_GOLDENS=1 $(PY) -m pytest -q tests/unit -k golden
 
+# --- releases -----------------------------------------------------------------------------------
+.PHONY: release
+release: venv ## Write build/release/VERSION from a clean commit: make release VERSION=1.2.3 [REGISTRY=host/path] [KEY=key.pem]
+	@$(PY) -m release make "$(VERSION)" $(if $(REGISTRY),--registry "$(REGISTRY)") $(if $(KEY),--key "$(KEY)") \
+	  $(if $(IMAGES),--images "$(IMAGES)") $(if $(JOIN),--join "$(JOIN)") $(if $(DOWNLOADS),--downloads "$(DOWNLOADS)") \
+	  $(if $(PLUGINS),--plugins "$(PLUGINS)")
+
+.PHONY: publish
+publish: venv ## Push the images and the chart of build/release/VERSION to the registry that it was made for
+	@$(PY) -m release publish "$(VERSION)"
+
+.PHONY: release-test
+release-test: venv binaries deps images ## A release's own images on a real kubelet, from a registry; the demo on a given cluster (root; not part of `make test`)
+	$(PY) -m pytest tests/published
+
 # --- a Kubernetes of your own -------------------------------------------------------------------
 .PHONY: demo
-demo: venv ## Kubernetes, images, chart, example service, streamed completions; run it again at will (root)
-	@$(PY) examples/demo.py
+demo: venv ## Images, chart, example service, completions, on the cluster of KUBECONFIG or CONTEXT=, of kind or k3d, or one built here (root)
+	@$(PY) examples/demo.py $(if $(CONTEXT),--context "$(CONTEXT)") $(if $(REGISTRY),--registry "$(REGISTRY)")
 
 .PHONY: down
 down: venv ## Remove the demo's cluster: processes, mounts, network interfaces, files

@@ -1,29 +1,39 @@
-"""`make demo`: from nothing to streamed completions on a real Kubernetes on this machine.
+"""`make demo`: from nothing to streamed completions on a real Kubernetes.
 
-Each step is what a user would do by hand, and is skipped when it is done already: run it again at any time.
+It runs on the cluster that is given (KUBECONFIG, or CONTEXT=...), else on one of kind or k3d where Docker runs, else
+on one that it builds on this machine. Each step is what a user would do by hand, and is skipped when it is done
+already: run it again at any time.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from builder import build, cache, engines, inputs
 from builder.build import Built, Plan
 from builder.errors import BuildError
-from cluster import binaries, deps
+from cluster import binaries, deps, others
 from cluster.core import Cluster
 from cluster.errors import ClusterError
+from cluster.others import Other
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SYSTEM_NAMESPACE = "tandem-system"
 SERVICE = "quickstart"
+EXAMPLE = REPOSITORY / "examples" / "quickstart.yaml"
+MARK = "demo=tandem"
+"""Label of the Helm release, by which the demo knows its own on a cluster that is used for more."""
 READY_SECONDS = 600
+KUBECONFIGS = REPOSITORY / "build" / "demo"
 
 
 def say(text: str) -> None:
@@ -59,19 +69,33 @@ def helm_values(images: list[Built]) -> dict[str, object]:
     }
 
 
-def install(cluster: Cluster, images: list[Built], **values: object) -> None:
-    """Install, or upgrade, the chart with more `values`, and wait until the operator is up."""
-    helm = binaries.ensure(["helm"], say)["helm"]
-    command = [str(helm), "upgrade", "--install", "tandem", str(REPOSITORY / "charts/tandem")]
-    command += ["--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--values", "-"]
-    command += ["--kubeconfig", str(cluster.kubeconfig), "--wait", "--timeout", "3m"]
-    given = json.dumps(helm_values(images) | values)
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+def helm(cluster: Cluster | Other, *arguments: str, values: object = None) -> str:
+    """What helm prints; on a cluster of others the helm in PATH will do."""
+    binary = others.tool("helm") if isinstance(cluster, Other) else binaries.ensure(["helm"], say)["helm"]
+    command = [str(binary), *arguments, "--namespace", SYSTEM_NAMESPACE, "--kubeconfig", str(cluster.kubeconfig)]
+    done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ClusterError(f"helm could not install the chart: {done.stderr.strip()}")
+        raise ClusterError(f"helm {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout
 
 
-def apply(cluster: Cluster, images: list[Built]) -> None:
+def install(cluster: Cluster | Other, images: list[Built], **values: object) -> None:
+    """Install, or upgrade, the chart with more `values`, and wait until the operator is up."""
+    chart = ("upgrade", "--install", "tandem", str(REPOSITORY / "charts/tandem"), "--labels", MARK)
+    options = ("--create-namespace", "--wait", "--timeout", "3m", "--values", "-")
+    helm(cluster, *chart, *options, values=helm_values(images) | values)
+
+
+def check_free(cluster: Other) -> None:
+    """Raises ClusterError where Tandem is installed already, and not by the demo, which would replace it."""
+    found = ("list", "--filter", "^tandem$", "--all", "--output", "json")
+    if json.loads(helm(cluster, *found)) and not json.loads(helm(cluster, *found, "--selector", MARK)):
+        raise ClusterError(
+            f"the cluster of {cluster.context} has Tandem already: apply {EXAMPLE} there, or choose another cluster"
+        )
+
+
+def apply(cluster: Cluster | Other, images: list[Built]) -> None:
     """Apply the example; one that serves older images is made anew, since a service keeps what it started with."""
     found = cluster.kubectl.get("deployments", "-l", f"serving.tandem.dev/service={SERVICE}")["items"]
     used = {
@@ -84,10 +108,10 @@ def apply(cluster: Cluster, images: list[Built]) -> None:
         say("the images changed: the service is made anew")
         cluster.kubectl.run("delete", "sis", SERVICE)
         cluster.kubectl.run("wait", "--for=delete", f"deployment/{SERVICE}-server", "--timeout=60s")
-    cluster.kubectl.run("apply", "-f", str(REPOSITORY / "examples/quickstart.yaml"))
+    cluster.kubectl.run("apply", "-f", str(EXAMPLE))
 
 
-def wait_ready(cluster: Cluster) -> None:
+def wait_ready(cluster: Cluster | Other) -> None:
     """Show the reason of Ready as it changes, until it is True."""
     said, deadline = "", time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
@@ -106,19 +130,47 @@ def wait_ready(cluster: Cluster) -> None:
     )
 
 
-def generate(cluster: Cluster) -> int:
+def generate(cluster: Cluster | Other) -> int:
     """Stream the example prompts, with speculation and without."""
-    # By the address that pods use, which this cluster's host reaches too: a port-forward would cost as much
-    # as a small model's pass. From elsewhere `tandem generate NAME` makes one by itself.
-    address = cluster.kubectl.get("service", f"{SERVICE}-triton")["spec"]["clusterIP"]
-    command = [sys.executable, "-m", "tandem", "generate", "--url", f"{address}:8001", "--compare"]
+    command = [sys.executable, "-m", "tandem", "generate", SERVICE, "--compare"]
     command += ["--prompts", str(REPOSITORY / "examples/prompts.jsonl"), "--max-tokens", "96"]
-    return subprocess.run(command, check=False).returncode
+    if isinstance(cluster, Cluster):
+        # By the address that pods use, which this cluster's host reaches too: a port-forward would cost as much
+        # as a small model's pass. From elsewhere `tandem generate NAME` makes one by itself.
+        address = cluster.kubectl.get("service", f"{SERVICE}-triton")["spec"]["clusterIP"]
+        command += ["--url", f"{address}:8001"]
+    path = f"{cluster.kubectl.binary.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
-def demo(name: str = "tandem") -> None:
-    """Start a Kubernetes, build and install Tandem, serve the example pair and stream completions."""
-    cluster = Cluster(name, say=say)
+def elsewhere(name: str, context: str, registry: str) -> Other | None:
+    """The cluster that is given, or one in Docker; None where this machine has to be one."""
+    # A shell that uses the demo's own cluster has its kubeconfig.
+    own = os.environ.get("KUBECONFIG") == str(Cluster(name).kubeconfig) and not registry
+    if context or (others.wanted() and not own):
+        return others.given(KUBECONFIGS, context, registry)
+    return None if Cluster(name).status() else others.in_docker(KUBECONFIGS, name, say)
+
+
+def prepare_other(cluster: Other) -> list[Built]:
+    """Bring the images to a cluster of others, and return them as they are named there."""
+    say(f"{cluster.context} ({cluster.server}): Tandem goes into namespace {SYSTEM_NAMESPACE}, with its resource and")
+    say(f"rights for the whole cluster; the service {SERVICE} into the current namespace")
+    cluster.check_takes_images()
+    check_free(cluster)
+    with step("Images: operator, serving, reference, fetcher"):
+        images = built_images()
+    with step("Images into the cluster"):
+        refs = cluster.take({image.name: others.Image(image.ref, image.archive) for image in images}, say)
+    return [replace(image, ref=refs[image.name]) for image in images]
+
+
+def prepare_own(cluster: Cluster) -> list[Built]:
+    """Build a Kubernetes on this machine, and return the images that are in it."""
+    if absent := [name for name in binaries.STANDARD if binaries.find(name) is None]:
+        say(f"no kubeconfig is given, and neither kind nor k3d runs here: {len(absent)} programs of Kubernetes")
+        say("are compiled first, once, for 20 minutes of two quiet cores (40 were measured on busy ones)")
     with step("Debian packages for containers and image builds"):
         if missing := deps.missing(deps.NODE_NEEDS + deps.IMAGE_NEEDS):
             say(deps.describe(missing))
@@ -129,6 +181,18 @@ def demo(name: str = "tandem") -> None:
         cluster.up(["real"])
         for image in images:
             cluster.import_image(image.archive)
+    return images
+
+
+def demo(
+    name: str = "tandem",
+    context: Annotated[str, typer.Option(help="Context of kubectl's configuration: use that cluster.")] = "",
+    registry: Annotated[str, typer.Option(help="Host and path where that cluster pulls images from.")] = "",
+) -> None:
+    """Find or start a Kubernetes, build and install Tandem, serve the example pair and stream completions."""
+    other = elsewhere(name, context, registry)
+    cluster = other or Cluster(name, say=say)
+    images = prepare_other(other) if other else prepare_own(Cluster(name, say=say))
     with step("The chart: CRD, rights, operator"):
         install(cluster, images)
     with step("examples/quickstart.yaml: a SpeculativeInferenceService"):
@@ -146,9 +210,23 @@ def demo(name: str = "tandem") -> None:
         f"kubectl get sis,pods                      # kubectl describe sis {SERVICE}",
         f"tandem generate {SERVICE} -p 'def fibonacci(n):'",
         f"kubectl edit sis {SERVICE}                # try maxDraftLen: 2, or a wrong model path",
-        "make down                                 # remove all of it",
+        *removal(other),
     ):
         say(line)
+
+
+def removal(other: Other | None) -> list[str]:
+    """The commands that remove what the demo made."""
+    if other is None:
+        return ["make down                                 # remove all of it"]
+    loader, _, name = other.context.partition("-")
+    if other.ours:
+        delete = {"kind": f"kind delete cluster --name {name}", "k3d": f"k3d cluster delete {name}"}
+        return [f"{delete[loader]}          # remove all of it"]
+    return [
+        f"kubectl delete sis {SERVICE} && helm uninstall tandem -n {SYSTEM_NAMESPACE} --wait",
+        "kubectl delete crd speculativeinferenceservices.serving.tandem.dev   # and every service of the cluster",
+    ]
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """A streamed chat with a service, by OpenAI's own client (`pip install openai`).
 
-kubectl port-forward service/quickstart-triton 9000 &
+kubectl port-forward service/quickstart-triton 9000:9000 &
+export OPENAI_BASE_URL=http://localhost:9000/v1 OPENAI_API_KEY=none
 python examples/openai_chat.py quickstart "def fibonacci(n):"
 """
 
@@ -8,12 +9,13 @@ import sys
 
 import openai
 
-name, message = sys.argv[1:3]
-client = openai.OpenAI(base_url="http://localhost:9000/v1", api_key=sys.argv[3] if len(sys.argv) > 3 else "none")
+name, message = sys.argv[1:]
+client = openai.OpenAI()
 stream = client.chat.completions.create(
     model=name,
     messages=[{"role": "user", "content": message}],
     max_tokens=128,
+    temperature=0,
     stream=True,
     stream_options={"include_usage": True},
 )

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from tandem import __version__
 from tandem.api.profile import ImageName, Profile
 from tandem.api.types import JobTemplate, Name, UserIds
 from tandem.api.wire import StrictWire
@@ -163,9 +164,9 @@ class JobSettings(JobTemplate):
 class Settings(StrictWire):
     """Everything that an administrator may set."""
 
-    serving_image: ImageName = "tandem/serving:0.1.0"
+    serving_image: ImageName = f"tandem/serving:{__version__}"
     """Image with Tandem's Triton models and entry point, brought into each pod by an init container."""
-    fetcher_image: ImageName = "tandem/fetcher:0.1.0"
+    fetcher_image: ImageName = f"tandem/fetcher:{__version__}"
     """Image of the Jobs that download models."""
     namespaces: list[Namespace] = Field(default_factory=list, json_schema_extra={"uniqueItems": True})
     """Namespaces to serve; all when empty."""
@@ -205,9 +206,9 @@ class Settings(StrictWire):
 
 
 def shipped_profiles() -> list[dict[str, Any]]:
-    """The profiles of `profiles.yaml` in this package, as written."""
+    """The profiles of `profiles.yaml` in this package; images of Tandem's own are of its own version."""
     text = resources.files("tandem").joinpath("profiles.yaml").read_text(encoding="utf-8")
-    profiles: list[dict[str, Any]] = yaml.safe_load(text)
+    profiles: list[dict[str, Any]] = yaml.safe_load(text.replace("{version}", __version__))
     return profiles
 
 

@@ -88,6 +88,12 @@ TOOLS = {
         Tool("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
         Tool("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
         Tool(
+            "crane",
+            "crane",
+            "github.com/google/go-containerregistry/cmd/crane",
+            "github.com/google/go-containerregistry",
+        ),
+        Tool(
             "fake-gcs-server",
             "fake-gcs-server",
             "github.com/fsouza/fake-gcs-server",

@@ -46,7 +46,7 @@ spec:
 
 LONG = (
     *("test_outage", "test_examples", "test_faults", "test_metrics_server", "test_autoscaling"),
-    *("test_figures_in_status", "test_operator", "test_chart"),
+    *("test_figures_in_status", "test_operator", "test_chart", "test_release"),
 )
 """Files that take longest, or wait for minutes without work for a core."""
 

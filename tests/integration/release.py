@@ -42,9 +42,9 @@ class Release:
             raise ClusterError(f"helm {arguments}: {done.stderr}")
         return done.stdout
 
-    def install(self, chart: Path = CHART) -> None:
+    def install(self, chart: Path | str = CHART, *options: str) -> None:
         """Install or upgrade, and wait until the (simulated) pods are ready."""
-        arguments = ("upgrade", "--install", self.name, str(chart), "--wait", "--timeout=240s")
+        arguments = ("upgrade", "--install", self.name, str(chart), "--wait", "--timeout=240s", *options)
         self.helm(*arguments, values=self.values)
 
     @property

@@ -53,7 +53,7 @@ def server(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="session")
 def keda(installed: Keda, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keda]:
-    """KEDA, told what docs/scaling.md says: the certificate's authority, and for whom its tokens are."""
+    """KEDA, told what docs/how-to/keda.md says: the certificate's authority, and for whom its tokens are."""
     trusted = tmp_path_factory.mktemp("trusted")
     secret = installed.cluster.kubectl.get("secret", "tandem-metrics-certificate", "-n", "tandem-system")
     (trusted / "ca.crt").write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
@@ -65,8 +65,8 @@ def keda(installed: Keda, server: Server, tmp_path_factory: pytest.TempPathFacto
 
 
 def documented_values() -> Any:
-    """The values for KEDA's chart that docs/scaling.md shows."""
-    text = (REPOSITORY / "docs" / "scaling.md").read_text(encoding="utf-8")
+    """The values for KEDA's chart that docs/how-to/keda.md shows."""
+    text = (REPOSITORY / "docs/how-to/keda.md").read_text(encoding="utf-8")
     return yaml.safe_load(text.split("# keda-values.yaml\n")[1].split("```")[0])
 
 

@@ -132,13 +132,32 @@ seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 {{- end }}
 
+{{/* The profiles of the settings: those written, with the images of `profileImages` where they write none. */}}
+{{- define "tandem.profiles" -}}
+{{- $images := .Values.profileImages | default dict -}}
+{{- $shipped := .Files.Get "files/profiles.txt" | trim | splitList "\n" -}}
+{{- $profiles := list -}}
+{{- $written := list -}}
+{{- range $profile := .Values.profiles -}}
+{{- $written = append $written $profile.name -}}
+{{- $image := index $images $profile.name -}}
+{{- $profiles = append $profiles (merge (dict) $profile (ternary (dict "image" $image) dict (not (empty $image)))) -}}
+{{- end -}}
+{{- range $name, $image := $images -}}
+{{- if not (has $name $shipped) }}{{ fail (printf "profileImages: %s is none of the profiles that ship with Tandem (%s): write it in profiles" $name (join ", " $shipped)) }}{{ end -}}
+{{- if not (has $name $written) }}{{ $profiles = append $profiles (dict "name" $name "image" $image) }}{{ end -}}
+{{- end -}}
+{{ toYaml $profiles }}
+{{- end }}
+
 {{/* The settings file: the values that are set. A number may be 0, so emptiness is not the test. */}}
 {{- define "tandem.settings" -}}
 {{- include "tandem.profiles.check" . -}}
 {{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
-{{- range $key := list "namespaces" "servingImage" "fetcherImage" "metricsPeers" "profiles" -}}
+{{- range $key := list "namespaces" "servingImage" "fetcherImage" "metricsPeers" -}}
 {{- with index $.Values $key }}{{ $_ := set $settings $key . }}{{ end -}}
 {{- end -}}
+{{- with include "tandem.profiles" . | fromYamlArray }}{{ $_ := set $settings "profiles" . }}{{ end -}}
 {{- range $key := list "resyncSeconds" "workers" "revisionHistoryLimit" -}}
 {{- $value := index $.Values $key -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $settings $key $value }}{{ end -}}

@@ -1,7 +1,7 @@
 // A Triton backend: calls of a decoupled engine whose tokens can be read while the engine generates them.
 //
-// Calls with several responses can lock up Triton's Python backend (docs/triton-backend.md), so that it cannot make a
-// streaming call. A model X_streams makes them for it: it calls the engine X, and answers each call once.
+// Calls with several responses can lock up Triton's Python backend (docs/explanation/triton-backend.md), so that it cannot
+// make a streaming call. A model X_streams makes them for it: it calls the engine X, and answers each call once.
 //
 //   stream_caller int64[1, 1]   who reads: all calls of one name are read together
 //   stream_number int64[1, 1]   names a call in what is read

@@ -26,7 +26,7 @@ as asked, and the condition's message says so.
 
 
 def page() -> str:
-    """docs/known-bad.md. Rows that differ in their combination alone are one line."""
+    """docs/reference/known-bad.md. Rows that differ in their combination alone are one line."""
     alike = groupby(TABLE, lambda row: replace(row, combination="", when=()))
     return _HEAD + "".join(_line(list(rows)) for _, rows in alike)
 

@@ -1,4 +1,4 @@
-"""docs/api.md: every field of the resource, its rules and its status, from the types by way of the CRD."""
+"""docs/reference/api.md: every field of the resource, its rules and its status, from the types by way of the CRD."""
 
 from collections.abc import Iterator
 from typing import Any

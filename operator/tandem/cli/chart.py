@@ -1,12 +1,15 @@
-"""What the Helm chart has of the types: the schema of its values, rights on autoscalers, names of the profiles."""
+"""What the Helm chart has of the code: the schema of its values, rights on autoscalers, names of the profiles, the
+version."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tandem import __version__
 from tandem.autoscaling import SOURCES
 from tandem.settings import Settings, shipped_profiles
 
@@ -21,6 +24,7 @@ def generated(chart: Path) -> dict[Path, str]:
     own = yaml.safe_load((chart / OWN_VALUES).read_text(encoding="utf-8"))
     return {
         chart / "values.schema.json": json.dumps(values_schema(own), indent=2, ensure_ascii=False) + "\n",
+        chart / "Chart.yaml": _of_this_version((chart / "Chart.yaml").read_text(encoding="utf-8")),
         chart / "files" / "autoscalers.yaml": _autoscaler_rules(),
         chart / "files" / "profiles.txt": "".join(f"{profile['name']}\n" for profile in shipped_profiles()),
     }
@@ -77,6 +81,11 @@ def _closed(node: Any) -> Any:
     if "properties" in node or "patternProperties" in node:
         closed["additionalProperties"] = False
     return closed
+
+
+def _of_this_version(text: str) -> str:
+    """The text of a Chart.yaml with the version of this package."""
+    return re.sub(r"^(version|appVersion): .*$", rf"\1: {__version__}", text, flags=re.MULTILINE)
 
 
 def _autoscaler_rules() -> str:

@@ -15,7 +15,8 @@ HELP = (
     " service should have no other clients meanwhile.\n\n"
     "With a draft model in mode BLS the service itself runs the target alone. Else give --against a service of"
     " decodingType None that is otherwise the same; without it only equality between one row and many is tried.\n\n"
-    "The report holds versions, hardware, outcomes and our own prompts, and no names of yours: docs/conformance.md."
+    "The report holds versions, hardware, outcomes and our own prompts, and no names of yours:"
+    " docs/how-to/conformance.md."
 )
 EXIT_CODES = (
     "Exit codes: 0 nothing broke; 1 a case broke, or the service cannot be used; 2 wrong options; 130 interrupted."

@@ -70,7 +70,9 @@ def version() -> None:
 
 @app.command()
 def crd(
-    markdown: Annotated[bool, typer.Option("--markdown", help="The fields as a page to read (docs/api.md).")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The fields as a page (docs/reference/api.md).")
+    ] = False,
 ) -> None:
     """Print the CustomResourceDefinition, made from the API types."""
     if markdown:
@@ -96,7 +98,7 @@ def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts
 
 @app.command()
 def conditions() -> None:
-    """Print every condition and reason, with what it means and what to do (docs/conditions.md)."""
+    """Print every condition and reason, with what it means and what to do (docs/reference/conditions.md)."""
     from tandem.api.conditions.reference import conditions_reference
 
     typer.echo(conditions_reference(), nl=False)

@@ -59,7 +59,7 @@ def _wanted(schema: Mapping[str, Any]) -> str:
         case "object":
             needed = schema.get("required")
             return f"a mapping with {' and '.join(needed)}" if needed else "a mapping"
-    return "something else: see docs/api.md"
+    return "something else: see docs/reference/api.md"
 
 
 def _text(schema: Mapping[str, Any]) -> str:

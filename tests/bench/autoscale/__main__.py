@@ -78,7 +78,7 @@ def _table(trace: traces.Trace, results: Sequence[Result], seeds: Sequence[int])
 
 def _about(cold_start: float) -> str:
     draft, target = costs.PAIR.draft, costs.PAIR.target
-    return f"""Written by `python -m bench.autoscale compare --write docs/autoscaling-benchmark.md`.
+    return f"""Written by `python -m bench.autoscale compare --write docs/reference/benchmarks/autoscaling.md`.
 
 - **Simulated**: the real policy, and the HPA's own algorithm: readings every {SCRAPE:g} s over {WINDOW:g} s, 240 s of
   stabilization downwards.

@@ -1,4 +1,4 @@
-"""The registry of conditions has every reason that is written and no other; docs/conditions.md is made from it.
+"""The registry of conditions has every reason that is written and no other; its page is made from it.
 
 That a condition has a type and a status of its reason is checked wherever a unit test makes one (conftest.py).
 """
@@ -23,7 +23,7 @@ VERDICTS = re.compile(r"\bCheckResult\(|\breason: (str|Reason)\b|^Reason = ", re
 
 
 def test_the_page_in_the_repository_is_current() -> None:
-    page = (REPOSITORY / "docs/conditions.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/reference/conditions.md").read_text(encoding="utf-8")
     assert page == conditions_reference(), "run `make generate`"
 
 

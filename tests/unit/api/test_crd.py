@@ -21,7 +21,7 @@ def test_the_crd_in_the_repository_is_current() -> None:
 
 
 def test_the_reference_in_the_repository_is_current() -> None:
-    page = (REPOSITORY / "docs/api.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/reference/api.md").read_text(encoding="utf-8")
     assert page == api_reference(), "run `make generate`"
 
 

@@ -26,8 +26,8 @@ def test_every_source_has_an_object(name: AutoscalingSource) -> None:
         f"autoscaling.source {name} has no object: write operator/tandem/autoscaling/{name.lower()}.py with a Source,"
         " and add it to SOURCES in operator/tandem/autoscaling/__init__.py"
     )
-    table = (DATA.parents[1] / "docs/scaling.md").read_text(encoding="utf-8")
-    assert f"| `{name}` |" in table, f"autoscaling.source {name} is not in the docs: write it in docs/scaling.md"
+    table = (DATA.parents[1] / "docs/how-to/autoscaling.md").read_text(encoding="utf-8")
+    assert f"| `{name}` |" in table, f"autoscaling.source {name} has no row in docs/how-to/autoscaling.md: write one"
     cases = {case["autoscaling"].get("source", "Embedded") for case in CASES}
     assert name in cases, f"autoscaling.source {name} has no golden: write a case in tests/data/input/autoscaling"
 

@@ -87,7 +87,9 @@ def test_the_monitor_finds_the_serving_pods_and_names_their_service(helm: Helm) 
     labels = names.labels("quickstart", names.SERVER)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
-    assert monitor["spec"]["sampleLimit"] >= 10 * MAX_SERIES, "docs/collector.md: a hostile pod fills no answer"
+    assert monitor["spec"]["sampleLimit"] >= 10 * MAX_SERIES, (
+        "a hostile pod fills no answer (docs/explanation/collector.md)"
+    )
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {port["name"] for port in children.endpoint(parse(QUICKSTART))["spec"]["ports"]}
     (relabeling,) = endpoint["relabelings"]

@@ -142,6 +142,7 @@ TOGETHER: list[tuple[str, Values, str]] = [
         {"profiles": [{"name": "mine", "modes": ["BLS"], "decodingTypes": {}, "engineBackend": "python"}]},
         "mine has engineBackend python, so it needs engineSource",
     ),
+    ("an image of no profile", {"profileImages": {"refrence": "m"}}, "refrence is none of the profiles that ship"),
     ("a lease that no renewal may miss", {"lease": {"renewSeconds": 6}}, "6 is above a third of durationSeconds 15"),
 ]
 
@@ -306,6 +307,19 @@ def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> No
     assert profiles["mine"] == Profile.model_validate({**mine, **extras})
 
 
+def test_images_of_shipped_profiles_yield_to_those_of_profiles(helm: Helm, tmp_path: Path) -> None:
+    """A release has such images among its defaults: whoever writes `profiles` must not lose them."""
+    mine = {"name": "mine", "image": "m", "modes": ["BLS"], "decodingTypes": {"BLS": ["None"]}, "engineSource": "/e"}
+    changes = [{"name": "reference", "maxTensorParallelSize": 2}, {"name": "torch", "image": "own/torch"}, mine]
+    images = {"reference": "r.example/ref@sha256:1", "torch": "r.example/torch", "trtllm-1.3": "r.example/1.3"}
+    profiles = {
+        p.name: p for p in changed(helm, {"profiles": changes, "profileImages": images}, tmp_path)["profiles"]
+    }
+    found = {name: profiles[name].image for name in (*images, "mine")}
+    assert found == {**images, "torch": "own/torch", "mine": "m"}
+    assert profiles["reference"].max_tensor_parallel_size == 2
+
+
 OPENSHIFT = "security.openshift.io/v1"
 
 
@@ -413,8 +427,10 @@ def test_enumerations_are_the_operators() -> None:
 
 def test_the_charts_version_is_the_operators() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert chart["appVersion"] == tandem.__version__
-    for image in (load_settings().serving_image, load_settings().fetcher_image):
+    assert chart["version"] == chart["appVersion"] == tandem.__version__
+    ours = [profile["image"] for profile in shipped_profiles() if profile.get("image", "").startswith("tandem/")]
+    assert len(ours) == 2
+    for image in (load_settings().serving_image, load_settings().fetcher_image, *ours):
         assert image.endswith(f":{tandem.__version__}")
 
 

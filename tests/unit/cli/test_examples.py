@@ -21,7 +21,8 @@ from tandem.settings import Settings
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 README = REPOSITORY / "examples/README.md"
-PROFILES = REPOSITORY / "docs/profiles.md"
+PROFILES = REPOSITORY / "docs/reference/profiles.md"
+KIND = "SpeculativeInferenceService"
 SAMPLES_ARE_LOSSY = {"bls-draft-target-dra", "bls-draft-target-mig", "bls-draft-target-shared"}
 
 
@@ -61,9 +62,11 @@ def test_the_documentation_says_which_profiles_never_ran(settings: Settings) -> 
 
 def written_in_documents() -> Iterator[tuple[str, str]]:
     """Document and text of each YAML that people may copy from it."""
-    for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("*/*/README.md")]:
-        for text in re.findall(r"^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            yield path.name, text
+    for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*/*/README.md")]:
+        page = path.read_text(encoding="utf-8")
+        for pattern in (r"^```yaml\n(.*?)^```$", r"^kubectl .*apply -f - <<'EOF'\n(.*?)^EOF$"):
+            for text in re.findall(pattern, page, re.MULTILINE | re.DOTALL):
+                yield path.name, text
 
 
 def unknown(values: dict[str, Any], defaults: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -79,10 +82,14 @@ def test_what_documents_show_can_be_copied(settings: Settings) -> None:
     quickstart = yaml.safe_load((REPOSITORY / "examples/quickstart.yaml").read_text(encoding="utf-8"))
     chart = yaml.safe_load((REPOSITORY / "charts/tandem/values.yaml").read_text(encoding="utf-8"))
     found = list(written_in_documents())
-    assert len(found) >= 7
+    assert len(found) >= 15
     for document, text in found:
         shown = yaml.safe_load(text)
-        if "spec" in shown:
+        if shown.get("kind", KIND) != KIND:
+            continue
+        if "kind" in shown:
+            assert accepted_all(text, settings), document
+        elif "spec" in shown:
             whole = {**quickstart, **shown, "spec": {**quickstart["spec"], **shown["spec"]}}
             assert accepted_all(yaml.safe_dump(whole), settings), document
         elif not text.startswith("# keda-values.yaml"):  # those are KEDA's own chart's

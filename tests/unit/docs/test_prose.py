@@ -1,4 +1,4 @@
-"""The prose of README, docs/ and the READMEs of folders: short paragraphs, the field's words."""
+"""The prose of the pages: short paragraphs, the field's words."""
 
 import re
 from collections.abc import Iterator
@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-GENERATED = {"docs/api.md", "docs/conditions.md"}
-PAGES = sorted(
-    str(page.relative_to(ROOT))
-    for pattern in ("README.md", "docs/*.md", "charts/*/README.md", "examples/README.md", "images/**/README.md")
-    for page in ROOT.glob(pattern)
-    if str(page.relative_to(ROOT)) not in GENERATED
-)
+from .pages import PAGES, name
+
+GENERATED = {"docs/reference/api.md", "docs/reference/conditions.md"}
+WRITTEN = [page for page in PAGES if name(page) not in GENERATED]
 MOST_WORDS = 100
 """Of a paragraph or a list item."""
 DIALECT = {
@@ -36,19 +32,19 @@ def paragraphs(text: str) -> Iterator[str]:
             yield " ".join(" ".join(lines).split())
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_paragraph_holds_one_idea(page: str) -> None:
-    long = {p[:60]: len(p.split()) for p in paragraphs((ROOT / page).read_text()) if len(p.split()) > MOST_WORDS}
-    assert not long, f"{page}: split these paragraphs (words): {long}"
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_a_paragraph_holds_one_idea(page: Path) -> None:
+    long = {p[:60]: len(p.split()) for p in paragraphs(page.read_text()) if len(p.split()) > MOST_WORDS}
+    assert not long, f"{name(page)}: split these paragraphs (words): {long}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_use_the_fields_words(page: str) -> None:
-    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", (ROOT / page).read_text(), flags=re.DOTALL)
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_pages_use_the_fields_words(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", page.read_text(), flags=re.DOTALL)
     found = [
         f"line {number}: {match[0]!r} (write: {instead})"
         for number, line in enumerate(text.splitlines(), 1)
         for word, instead in DIALECT.items()
         for match in re.finditer(word, line, re.IGNORECASE)
     ]
-    assert not found, f"{page}: {found}"
+    assert not found, f"{name(page)}: {found}"

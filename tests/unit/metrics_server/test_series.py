@@ -13,7 +13,7 @@ from tandem.metrics_server.series import HELP, ReportSeries
 
 from .conftest import report
 
-SCALING = Path(__file__).parents[3] / "docs/scaling.md"
+METRICS = Path(__file__).parents[3] / "docs/reference/metrics.md"
 
 
 def lines(board: Board) -> list[str]:
@@ -44,6 +44,6 @@ def test_the_documentation_names_every_series() -> None:
     own = [each for each in vars(counters).values() if isinstance(each, MetricWrapperBase)]
     families = [family for each in own for family in each.collect()]
     made = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in families}
-    rows = re.findall(r"^\| (`tandem_.*?) \|", SCALING.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| (`tandem_.*?) \|", METRICS.read_text(encoding="utf-8"), re.MULTILINE)
     told = {name for row in rows for name in re.findall(r"`(tandem_\w+)", row)}
     assert told == made | set(HELP) | set(judgements.FAMILIES)

@@ -1,8 +1,8 @@
 """How many sequences an engine takes into one step. Pure.
 
 TensorRT-LLM counts a context request with all its tokens, also those whose keys and values it reuses, and with its
-draft tokens, and stops at the first that does not fit into `max_num_tokens` (docs/engines.md, "Tokens of a step").
-Each call of the BLS is such a request.
+draft tokens, and stops at the first that does not fit into `max_num_tokens` (docs/reference/engines.md, "Tokens of a
+step"). Each call of the BLS is such a request.
 """
 
 from __future__ import annotations

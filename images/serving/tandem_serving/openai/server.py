@@ -184,7 +184,8 @@ def _refused(_: Request, error: Exception) -> Response:
 def _http_error(_: Request, error: Exception) -> Response:
     """Starlette's own, such as 404."""
     assert isinstance(error, HTTPException)
-    return _refused(_, ApiError(error.status_code, f"{error.detail}: see docs/openai.md for what is served"))
+    message = f"{error.detail}: see docs/reference/openai.md for what is served"
+    return _refused(_, ApiError(error.status_code, message))
 
 
 def _left_early(_: Request, error: Exception) -> Response:

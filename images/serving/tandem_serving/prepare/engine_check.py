@@ -126,7 +126,8 @@ def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tup
 def _narrow(role: str, wanted: Mapping[str, Any]) -> str:
     """What a step cannot take of a full batch, in words; empty where it takes all, or where texts come once.
 
-    Each round brings the whole text, and TensorRT-LLM counts all of it (docs/engines.md, "Tokens of a step").
+    Each round brings the whole text, and TensorRT-LLM counts all of it (docs/reference/engines.md, "Tokens of
+    a step").
     """
     folder, rows = Path(wanted["path"]), int(wanted["max_batch_size"])
     tokens = checkpoint.max_num_tokens(folder)

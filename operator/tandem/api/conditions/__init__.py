@@ -1,7 +1,7 @@
 """The registry of conditions: every type, every reason, what it means and what to do.
 
-Statuses and Events are made from it, and docs/conditions.md is generated from it. Imports nothing of Tandem; every
-package may import it.
+Statuses and Events are made from it, and docs/reference/conditions.md is generated from it. Imports nothing of
+Tandem; every package may import it.
 """
 
 from tandem.api.conditions.acceptance import AcceptanceReason

@@ -1,4 +1,4 @@
-"""docs/conditions.md: every condition type and every reason, from the registry."""
+"""docs/reference/conditions.md: every condition type and every reason, from the registry."""
 
 from collections.abc import Iterator
 

@@ -45,7 +45,7 @@ ServedModelName = Annotated[
 
 
 class OpenAi(Model):
-    """OpenAI's HTTP API in front of the models (docs/openai.md)."""
+    """OpenAI's HTTP API in front of the models (docs/reference/openai.md)."""
 
     cel = (
         Rule(

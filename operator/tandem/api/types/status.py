@@ -98,7 +98,7 @@ class ServiceStatus(Model):
         ),
     ] = Field(default_factory=list)
     """Ready, what it depends on, and the state of autoscaling and speculation. Ready, Reconciling and Stalled follow
-    kstatus. Every type and reason is in docs/conditions.md."""
+    kstatus. Every type and reason is in docs/reference/conditions.md."""
     replicas: int | None = None
     """Server pods that exist, at most spec.replicas: a rollout's additional pods do not count, for /scale. Where a
     replica is a group of pods, groups."""

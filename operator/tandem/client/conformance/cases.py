@@ -233,7 +233,7 @@ async def cancels(subject: Subject) -> Result:
 
 
 async def stop_words(subject: Subject) -> Result:
-    """A stop word ends the text: mode BLS keeps it, mode LLMAPI cuts it (docs/bls.md, docs/llmapi.md)."""
+    """A stop word ends the text: mode BLS keeps it, mode LLMAPI cuts it (docs/reference/bls.md and llmapi.md)."""
     problems: list[Problem] = []
     tried = 0
     for prompt in PROMPTS:

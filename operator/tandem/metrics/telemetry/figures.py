@@ -1,6 +1,7 @@
 """Figures of one service over one window, from the metric families that its pods publish on :8002.
 
-The families are those of `tandem_serving.metrics` (docs/bls.md, "Metrics"). What no pod reported is None, never 0.
+The families are those of `tandem_serving.metrics` (docs/reference/bls.md, "Metrics"). What no pod reported is None,
+never 0.
 """
 
 from collections import Counter

@@ -1,4 +1,5 @@
-"""A picture of docs/benchmarks.md: `python -m bench.gpu.served.plots FILE PICTURE` (the benchmark's JSON, an SVG)."""
+"""A picture of docs/reference/benchmarks/gpu.md, from the benchmark's JSON to an SVG:
+`python -m bench.gpu.served.plots FILE PICTURE`."""
 
 import json
 import sys

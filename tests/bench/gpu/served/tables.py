@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md: `python -m bench.gpu.served.tables FILE` (what the benchmark wrote)."""
+"""The tables of docs/reference/benchmarks/gpu.md: `python -m bench.gpu.served.tables FILE` (the benchmark's JSON)."""
 
 import json
 import sys

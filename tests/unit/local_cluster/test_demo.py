@@ -1,0 +1,98 @@
+"""`make demo`: which cluster it takes, and what it leaves alone."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cluster.core import Cluster
+from cluster.errors import ClusterError
+from cluster.kubeconfig import Kubectl
+from cluster.others import Other
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """examples/demo.py, on a machine without clusters; what it asks for is in its `asked`."""
+    spec = importlib.util.spec_from_file_location("demo", REPOSITORY / "examples/demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    asked: list[Sequence[Any]] = []
+    module.asked = asked  # type: ignore[attr-defined]
+    monkeypatch.setattr(module.others, "given", lambda *words: asked.append(("given", *words[1:])))
+    monkeypatch.setattr(module.others, "in_docker", lambda *words: asked.append(("in Docker", words[1])))
+    return module
+
+
+def test_a_context_is_given(demo: ModuleType) -> None:
+    demo.elsewhere("tandem", "staging", "r.example")
+    assert demo.asked == [("given", "staging", "r.example")]
+
+
+def test_a_kubeconfig_is_given(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/etc/staging")
+    demo.elsewhere("tandem", "", "")
+    assert demo.asked == [("given", "", "")]
+
+
+def test_without_one_docker_is_asked_for(demo: ModuleType) -> None:
+    assert demo.elsewhere("tandem", "", "") is None, "and else this machine has to be one"
+    assert demo.asked == [("in Docker", "tandem")]
+
+
+def test_its_own_cluster_is_none_of_others(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo shows the command that puts its kubeconfig into the shell, from which it is run again."""
+    monkeypatch.setenv("KUBECONFIG", str(Cluster("tandem").kubeconfig))
+    monkeypatch.setattr(Cluster, "status", lambda _: {"etcd": 1})
+    assert demo.elsewhere("tandem", "", "") is None
+    assert demo.asked == []
+
+
+@pytest.mark.parametrize(
+    ("installed", "marked", "refused"),
+    [
+        ("[]", "[]", False),
+        ('[{"name": "tandem"}]', '[{"name": "tandem"}]', False),
+        ('[{"name": "tandem"}]', "[]", True),
+    ],
+    ids=["none", "the demo's", "another's"],
+)
+def test_a_tandem_of_others_is_not_replaced(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: str, marked: str, refused: bool
+) -> None:
+    answers = {True: marked, False: installed}
+    monkeypatch.setattr(demo, "helm", lambda _, *words: answers["demo=tandem" in words])
+    cluster = Other("staging", "https://s", Kubectl(tmp_path / "kubectl", tmp_path / "kubeconfig"))
+    if not refused:
+        demo.check_free(cluster)
+        return
+    with pytest.raises(ClusterError, match="the cluster of staging has Tandem already"):
+        demo.check_free(cluster)
+
+
+@pytest.mark.parametrize(
+    ("context", "ours", "command"),
+    [
+        ("kind-tandem", True, "kind delete cluster --name tandem"),
+        ("k3d-tandem", True, "k3d cluster delete tandem"),
+        ("kind-tandem", False, "helm uninstall tandem -n tandem-system"),
+        ("staging", False, "helm uninstall tandem -n tandem-system"),
+    ],
+)
+def test_it_shows_how_to_remove_what_it_made(
+    demo: ModuleType, tmp_path: Path, context: str, ours: bool, command: str
+) -> None:
+    kubectl = Kubectl(tmp_path / "kubectl", tmp_path / "kubeconfig")
+    lines = demo.removal(Other(context, "https://s", kubectl, ours=ours))
+    assert any(command in line for line in lines)
+    assert all(("delete cluster" in line or "cluster delete" in line) == ours for line in lines)
+    assert "make down" in demo.removal(None)[0]
