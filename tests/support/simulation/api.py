@@ -330,9 +330,7 @@ class SimulatedApi:
 def _same_metadata(one: Object, other: Object) -> bool:
     """But for when fields were applied."""
     left, right = ({**each["metadata"], "managedFields": None} for each in (one, other))
-    fields = [
-        [{**entry, "time": ""} for entry in each["metadata"].get("managedFields", [])] for each in (one, other)
-    ]
+    fields = [[{**entry, "time": ""} for entry in each["metadata"].get("managedFields", [])] for each in (one, other)]
     return left == right and fields[0] == fields[1]
 
 

@@ -53,7 +53,7 @@ def install(loop: VirtualLoop, modules: list[ModuleType], patch: pytest.MonkeyPa
 
     class Date(datetime):
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:
+        def now(cls, tz: Any = None) -> Any:
             return loop.date()
 
     time = SimpleNamespace(

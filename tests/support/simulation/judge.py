@@ -59,9 +59,8 @@ class Judge:
         service = self._cluster.get(KIND, label(write.object, names.LABEL_SERVICE))
         if after is None and service and owner_uid(write.object) != service["metadata"]["uid"]:
             yield "it is not the service's"
-        if before is None and service and (leaves := service["metadata"].get("deletionTimestamp")):
-            if write.began - self._cluster.loop.seconds(leaves) > LEAVING:
-                yield "its service is being deleted"
+        if before is None and service and self._left(service, write.began):
+            yield "its service is being deleted"
         if before and not write.bound:
             yield "it names no UID: it may be of another object of that name"
         if after is None and before:
@@ -75,11 +74,18 @@ class Judge:
         if label(configmap, names.LABEL_COMPONENT) != names.REVISION:
             return []
         same = (names.LABEL_SERVICE, names.LABEL_REVISION)
-        pods = [pod for pod in self._cluster.of("Pod") if "deletionTimestamp" not in pod["metadata"]]
-        servers = [pod for pod in pods if label(pod, names.LABEL_COMPONENT) == names.SERVER]
         return [
-            pod["metadata"]["name"] for pod in servers if all(label(pod, key) == label(configmap, key) for key in same)
+            str(pod["metadata"]["name"])
+            for pod in self._cluster.of("Pod")
+            if "deletionTimestamp" not in pod["metadata"]
+            and label(pod, names.LABEL_COMPONENT) == names.SERVER
+            and all(label(pod, key) == label(configmap, key) for key in same)
         ]
+
+    def _left(self, service: Object, at: float) -> bool:
+        """Whether it was being deleted for so long at that time that no plan of before may be carried out."""
+        leaves = service["metadata"].get("deletionTimestamp")
+        return bool(leaves) and at - self._cluster.loop.seconds(leaves) > LEAVING
 
 
 def end_state(cluster: Cluster, service: str) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def end_state(cluster: Cluster, service: str) -> dict[str, Any]:
         "orphans": sorted(_named(obj) for obj in of_service if obj["kind"] != "Pod" and obj not in owned),
         "pods": Counter(label(pod, names.LABEL_REVISION) for pod in of_service if pod["kind"] == "Pod"),
         "conditions": {c["type"]: f"{c['status']}/{c['reason']}" for c in status.get("conditions", [])},
-        "seen": bool(live) and status.get("observedGeneration") == live["metadata"]["generation"],
+        "seen": live is not None and status.get("observedGeneration") == live["metadata"]["generation"],
     }
 
 

@@ -67,7 +67,7 @@ class ServiceWatch(Reflector[Sighting]):
         if seen and seen.key:
             self._on_event(seen.key)
 
-    async def run(self, scopes: Sequence[str | None] = ()) -> None:  # type: ignore[override]
+    async def run(self, scopes: Sequence[str | None] = ()) -> None:
         """For ever."""
         await super().run()
 
@@ -134,8 +134,9 @@ class Processes:
     async def _run(self, who: str) -> None:
         api: Any = SimulatedApi(self.cluster, who)
         # Nothing runs between this and the Operator's taking them.
-        tandem.process.operator.identity = lambda: ("tandem-system", who)
-        tandem.process.operator.EventSource = lambda on_event: ServiceWatch(api, on_event)  # type: ignore[assignment,misc]
+        operator: Any = tandem.process.operator
+        operator.identity = lambda: ("tandem-system", who)
+        operator.EventSource = lambda on_event: ServiceWatch(api, on_event)
         with contextlib.suppress(asyncio.CancelledError):
             await Operator(api, self._settings).run("", 0)
 
