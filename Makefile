@@ -100,6 +100,11 @@ unit: venv ## Unit tests; slow ones only when what they read has changed since t
 check: venv ## lint and unit side by side: what every change needs (3 minutes on 2 cores)
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint unit
 
+INTERLEAVINGS ?= 20000
+.PHONY: simulate
+simulate: venv ## The operator in virtual time: INTERLEAVINGS of faults drawn anew, and the defects that it must find (20 minutes)
+	SIMULATED_INTERLEAVINGS=$$(($(INTERLEAVINGS) / 2)) $(PY) -m pytest tests/unit/simulation -n 2 --dist worksteal
+
 .PHONY: triton
 triton: venv ## The Triton models on a real Triton server (CPU)
 	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.

@@ -1,0 +1,115 @@
+"""What must hold at each write, and what must be there at the end."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from tandem import names
+from tandem.api import KIND
+from tandem.api.wire import Object
+from tandem.cluster.manifests import label, owner_uid
+
+from .api import Cluster, Write
+
+COMPARED = ("Deployment", "Service", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
+"""Kinds whose objects are the same whatever happened; of ConfigMaps a history is kept."""
+
+LEAVING = 12.0
+"""Seconds after which no operator may still carry out what it planned before: longer than a Lease that is not renewed
+lets it write."""
+
+
+class Judge:
+    """Looks at every write of an operator; `faults`: what was wrong with them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.faults: list[str] = []
+        self.foreign: set[str] = set()
+        """UIDs of objects that are somebody else's."""
+        self.writes = 0
+        """Of operators; Leases do not count."""
+        self._holders: list[tuple[float, str]] = []
+        """Since when which process has the Lease; empty: nobody."""
+        cluster.on_write.append(self._judge)
+
+    @property
+    def leader(self) -> str:
+        """Who has the Lease; empty: nobody."""
+        return self._holders[-1][1] if self._holders else ""
+
+    def _judge(self, write: Write) -> None:
+        if write.object["kind"] == "Lease":
+            holder = write.object["spec"]["holderIdentity"]
+            if not self._holders or self._holders[-1][1] != holder:
+                self._holders.append((self._cluster.loop.time(), holder))
+        elif write.by.startswith("operator-"):
+            self.writes += 1
+            self.faults += [f"{write.verb} {_named(write.object)} by {write.by}: {why}" for why in self._wrong(write)]
+
+    def _wrong(self, write: Write) -> Iterator[str]:
+        before, after = write.before, write.after
+        holder = [who for since, who in self._holders if since <= write.began][-1:]
+        if holder != [write.by]:
+            yield f"{holder} has the Lease"
+        if before and before["metadata"]["uid"] in self.foreign:
+            yield "it is somebody else's"
+        if before and after and owner_uid(before) and owner_uid(before) != owner_uid(after):
+            yield f"its owner was {owner_uid(before)} and is {owner_uid(after)}"
+        service = self._cluster.get(KIND, label(write.object, names.LABEL_SERVICE))
+        if after is None and service and owner_uid(write.object) != service["metadata"]["uid"]:
+            yield "it is not the service's"
+        if before is None and service and self._left(service, write.began):
+            yield "its service is being deleted"
+        if before and not write.bound:
+            yield "it names no UID: it may be of another object of that name"
+        if after is None and before:
+            if before["kind"] == "Deployment":
+                yield "it serves"
+            if before["kind"] == "ConfigMap" and (pods := self._mounted_by(before)):
+                yield f"{pods} mount it"
+
+    def _mounted_by(self, configmap: Object) -> list[str]:
+        """Pods of its service and revision."""
+        if label(configmap, names.LABEL_COMPONENT) != names.REVISION:
+            return []
+        same = (names.LABEL_SERVICE, names.LABEL_REVISION)
+        return [
+            str(pod["metadata"]["name"])
+            for pod in self._cluster.of("Pod")
+            if "deletionTimestamp" not in pod["metadata"]
+            and label(pod, names.LABEL_COMPONENT) == names.SERVER
+            and all(label(pod, key) == label(configmap, key) for key in same)
+        ]
+
+    def _left(self, service: Object, at: float) -> bool:
+        """Whether it was being deleted for so long at that time that no plan of before may be carried out."""
+        leaves = service["metadata"].get("deletionTimestamp")
+        return bool(leaves) and at - self._cluster.loop.seconds(leaves) > LEAVING
+
+
+def end_state(cluster: Cluster, service: str) -> dict[str, Any]:
+    """What is to be the same whatever happened on the way: the children, the pods, the conditions."""
+    live = cluster.get(KIND, service)
+    owned = [obj for obj in cluster.objects.values() if live and owner_uid(obj) == live["metadata"]["uid"]]
+    children = {_named(obj): _body(obj) for obj in owned if obj["kind"] in COMPARED}
+    status = (live or {}).get("status", {})
+    of_service = [obj for obj in cluster.objects.values() if label(obj, names.LABEL_SERVICE) == service]
+    return {
+        "children": children,
+        "unfinished": sorted(_named(obj) for obj in of_service if obj["kind"] == "Job"),
+        "orphans": sorted(_named(obj) for obj in of_service if obj["kind"] != "Pod" and obj not in owned),
+        "pods": Counter(label(pod, names.LABEL_REVISION) for pod in of_service if pod["kind"] == "Pod"),
+        "conditions": {c["type"]: f"{c['status']}/{c['reason']}" for c in status.get("conditions", [])},
+        "seen": live is not None and status.get("observedGeneration") == live["metadata"]["generation"],
+    }
+
+
+def _body(obj: Object) -> Object:
+    """Without what differs from one cluster to the next."""
+    meta = {key: obj["metadata"].get(key) for key in ("labels", "annotations")}
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")} | {"metadata": meta}
+
+
+def _named(obj: Object) -> str:
+    return f"{obj['kind']}/{obj['metadata']['name']}"

@@ -1,0 +1,49 @@
+"""Many interleavings, the same in each run; `make simulate` draws new ones."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from support.simulation.interleavings import Interleavings
+from support.simulation.mutants import MUTANTS, mutated
+
+ASKED = os.environ.get("SIMULATED_INTERLEAVINGS")
+"""How many to draw anew."""
+BUDGET = settings(
+    max_examples=int(ASKED or 1000),
+    stateful_step_count=6,
+    deadline=None,
+    derandomize=not ASKED,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("half", ["Left", "Right"])
+def test_all_come_to_the_same_end(half: str) -> None:
+    """In two halves, for two cores: what is drawn follows from the class."""
+    run_state_machine_as_test(type(half, (Interleavings,), {}), settings=BUDGET)
+
+
+QUICK = ("what is applied names no UID", "a status names no UID", "objects of others are taken")
+"""Those that are found within a second; `make simulate` tries all."""
+
+
+@pytest.mark.parametrize("name", MUTANTS if ASKED else QUICK)
+def test_the_simulation_finds(name: str) -> None:
+    fixed = settings(BUDGET, max_examples=2000, phases=[Phase.generate], report_multiple_bugs=False, derandomize=True)
+    with mutated(MUTANTS[name]), pytest.raises(AssertionError):
+        run_state_machine_as_test(Interleavings, settings=fixed)
