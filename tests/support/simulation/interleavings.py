@@ -39,9 +39,9 @@ EDITS: list[dict[str, Any]] = [
 WAITS = (0.01, 0.05, 0.2, 1.0, 4.0, 15.0, 40.0)
 WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN = ("Service", f"{NAME}-triton"), ("ServiceAccount", f"{NAME}-server"), ("Deployment", f"{NAME}-server")
-SETTLED, LOOK, CALM = 900.0, 20.0, 70.0
-"""Seconds in which all comes to its end, the slowest retry and two comparisons included; between two looks whether it
-has, longer than a Lease lasts; in which nothing is written then, a comparison included."""
+COMPARED, SETTLED, CALM = 20.0, 900.0, 30.0
+"""Seconds from one comparison of the watches to the next; in which all comes to its end, the slowest retry included;
+in which nothing is written then."""
 
 
 class World:
@@ -52,7 +52,7 @@ class World:
         prepare(self.loop, self.random, self.patch)
         self.cluster = Cluster(self.loop, self.random)
         self.judge = Judge(self.cluster)
-        self.processes = Processes(self.cluster, load_settings())
+        self.processes = Processes(self.cluster, load_settings().model_copy(update={"resync_seconds": COMPARED}))
         self.processes.start()
 
     @property
@@ -71,15 +71,13 @@ class World:
 
     def settle(self, wanted: dict[str, Any]) -> None:
         """Until all is as `wanted`, and stays so. Raises AssertionError."""
-        writes = -1
-        for _ in range(round(SETTLED / LOOK)):
-            if writes == self.judge.writes and end_state(self.cluster, NAME) == wanted:
-                break
+        for _ in range(round(SETTLED / CALM)):
             writes = self.judge.writes
-            self.wait(LOOK)
+            self.wait(CALM)
+            if (self.judge.writes, end_state(self.cluster, NAME)) == (writes, wanted):
+                return
         assert end_state(self.cluster, NAME) == wanted
-        self.wait(CALM)
-        assert (self.judge.writes, end_state(self.cluster, NAME)) == (writes, wanted)
+        raise AssertionError("it is written on and on")
 
     def close(self) -> None:
         """End it."""

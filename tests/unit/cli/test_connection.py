@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from support.commands import names
 from tandem.cli import app
 
 REPOSITORY = Path(__file__).parents[3]
@@ -82,10 +84,6 @@ def test_each_kubectl_gets_the_options_of_the_connection(kubectl: Kubectl, comma
 
 
 def test_each_command_asks_a_cluster_or_is_local() -> None:
-    import typer
-
-    from unit.docs.test_contributing import names
-
     every = {name.removeprefix("tandem ") for name in names(typer.main.get_group(app))}
     asking = {name for words in COMMANDS for name in (words[0], " ".join(words[:2]))}
     assert every - asking - LOCAL == set(), "write it into COMMANDS, or LOCAL"

@@ -8,13 +8,13 @@ import pytest
 import typer
 import yaml
 
+from support.commands import names
+from support.live_services import SERVICE
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import app, services, status, top
 from tandem.cli.doctor import report
 from tandem.cli.doctor.facts import State, ok
 from tandem.cli.reference import DOCTOR, STATUS, SUMMARY, TOP, cli_reference
-from unit.cli.test_status_top import SERVICE
-from unit.docs.test_contributing import names
 
 PAGE = Path(__file__).parents[3] / "docs/reference/cli.md"
 

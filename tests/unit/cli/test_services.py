@@ -7,9 +7,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from support.live_services import HPA, PODS, answer, kubectl, raw_list, service
 from tandem.cli import app, services, status
 from tandem.cli.status import Seen
-from unit.cli.test_status_top import HPA, PODS, answer, kubectl, raw_list, service
 
 __all__ = ["kubectl"]  # a fixture
 

@@ -1,7 +1,6 @@
 """`tandem status` and `tandem top`: what they show of a cluster, read through a fake kubectl."""
 
 import io
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,69 +10,15 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
+from support.live_services import HPA, PODS, answer, kubectl, raw_list, service
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import app, status, top
 from tandem.cli.status import Listed, Seen
 from tandem.client.kubectl import ClusterError, parsed
 
+__all__ = ["kubectl"]  # a fixture
+
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-SERVICE = """
-apiVersion: serving.tandem.dev/v1alpha1
-kind: SpeculativeInferenceService
-metadata: {name: llama, namespace: team-a, uid: u, generation: 4}
-spec:
-  runtime: {mode: BLS, profile: reference}
-  target: {model: {uri: file:///opt/reference/pair/target}}
-  draft: {model: {uri: file:///opt/reference/pair/draft}}
-  speculation: {decodingType: DraftTarget}
-  replicas: 2
-  autoscaling: {maxReplicas: 8}
-status:
-  observedGeneration: 4
-  conditions:
-    - type: Ready
-      status: "True"
-      reason: ServersAnswer
-      message: 2 of 2 servers answer
-      lastTransitionTime: "2026-01-01T09:00:00Z"
-    - type: SpeculationBeneficial
-      status: "False"
-      reason: Slower
-      message: 0.90 times
-      lastTransitionTime: "2026-01-01T11:55:00Z"
-  replicas: 2
-  readyReplicas: 2
-  updatedReplicas: 2
-  url: http://llama-triton.team-a.svc:8000
-  currentRevision: "0123456789"
-  updateRevision: "0123456789"
-  speculation:
-    acceptanceRate: 0.753
-    meanAcceptedLength: 3.9
-    draftLength: 4.0
-    speedup: 0.9
-    samples: 12900
-    observedAt: "2026-01-01T11:58:00Z"
-  autoscaling:
-    {desiredReplicas: 3, signal: Demand, message: 40 requests, observedAt: "2026-01-01T11:59:30Z"}
-"""
-PODS = """
-- metadata: {name: llama-server-b, labels: {serving.tandem.dev/revision: "0123456789"}}
-  spec: {nodeName: node-1}
-  status: {conditions: [{type: Ready, status: "True"}]}
-- metadata: {name: llama-server-a, labels: {serving.tandem.dev/revision: "0123456789"}}
-  spec: {}
-  status: {conditions: [{type: PodScheduled, status: "False", message: 0/3 nodes are available}]}
-"""
-HPA = """
-- kind: HorizontalPodAutoscaler
-  metadata: {name: llama-server}
-  spec: {minReplicas: 1, maxReplicas: 8}
-  status:
-    currentReplicas: 2
-    desiredReplicas: 3
-    currentMetrics: [{type: Object, object: {current: {averageValue: 1310m}}}]
-"""
 SHOWN = """\
 team-a/llama  BLS DraftTarget, profile reference
 http://llama-triton.team-a.svc:8000
@@ -92,18 +37,8 @@ autoscaling   needs 3 replicas, Demand: 40 requests (30 s ago)
 """
 
 
-def service(**status_fields: Any) -> SpeculativeInferenceService:
-    raw = yaml.safe_load(SERVICE)
-    raw["status"] |= status_fields
-    return SpeculativeInferenceService.model_validate(raw)
-
-
 def text(seen: SpeculativeInferenceService, pods: Listed, autoscalers: Listed, *, wide: bool = False) -> str:
     return "\n".join(line.plain for line in status.lines(Seen(seen, pods, autoscalers), NOW, wide=wide))
-
-
-def raw_list(*items: SpeculativeInferenceService) -> dict[str, Any]:
-    return {"items": [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in items]}
 
 
 def test_status_shows_all_that_is_known() -> None:
@@ -223,29 +158,6 @@ def test_one_long_name_does_not_cost_all_services_their_figures(width: int) -> N
     assert lines[0] == ["NAMESPACE", "NAME", "READY", "RUN", "WAIT", "TOKENS/S"]
     assert lines[1] == ["team-a", "llama", "True", "12", "-", "1,234"]
     assert "…" not in capture.get(), "names are broken, not cut"
-
-
-@pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `kubectl` in PATH that answers from the file that its words name; what it has none for is not found."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    script = folder / "kubectl"
-    script.write_text(
-        f"""#!/bin/bash
-cd {folder}; echo "$@" >> calls
-for file in *.json; do case " $* " in *"${{file%.json}}"*) cat "$file"; exit 0;; esac; done
-echo 'Error from server (NotFound): things "x" not found' >&2; exit 1
-""",
-        encoding="utf-8",
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
-    return folder
-
-
-def answer(folder: Path, words_of_it: str, reply: Any) -> None:
-    (folder / f"{words_of_it}.json").write_text(json.dumps(reply), encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", ["<!doctype html>", "[]", "[" * 20_000], ids=["a page", "a list", "without end"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from support.commands import names
 from tandem.cli import app
 
 ROOT = Path(__file__).parents[3]
@@ -69,17 +70,6 @@ def test_each_make_target_of_the_pages_exists() -> None:
 
 def test_each_change_of_the_page_is_counted() -> None:
     assert sections().keys() == MOST_FILES.keys()
-
-
-def names(group: typer.core.TyperGroup, prefix: str = "tandem") -> list[str]:
-    """Commands that the help shows, with their groups' names before them."""
-    found = []
-    for name, command in group.commands.items():
-        if isinstance(command, typer.core.TyperGroup):
-            found += names(command, f"{prefix} {name}")
-        elif not command.hidden:
-            found.append(f"{prefix} {name}")
-    return found
 
 
 @pytest.mark.parametrize("command", names(typer.main.get_group(app)))

@@ -14,7 +14,7 @@ from support.simulation.mutants import MUTANTS, mutated
 ASKED = os.environ.get("SIMULATED_INTERLEAVINGS")
 """How many to draw anew."""
 BUDGET = settings(
-    max_examples=int(ASKED or 1000),
+    max_examples=int(ASKED or 600),
     stateful_step_count=6,
     deadline=None,
     derandomize=not ASKED,
