@@ -56,14 +56,18 @@ def _answers(port: int) -> bool:
 @contextmanager
 def _forwarded(port: int, host: str) -> Iterator[None]:
     """Lead connections to a port of this machine's loopback to the same one of `host`."""
-    loop, ready = asyncio.new_event_loop(), threading.Event()
+    ready, loops = threading.Event(), []
+    ended = asyncio.Event()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        try:
             while data := await reader.read(1 << 16):
                 writer.write(data)
                 await writer.drain()
-        writer.close()
+        except OSError:
+            pass  # the other side went: so does this one
+        finally:
+            writer.close()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -74,12 +78,15 @@ def _forwarded(port: int, host: str) -> Iterator[None]:
         await asyncio.gather(pump(reader, back), pump(there, writer))
 
     async def serve() -> None:
-        await asyncio.start_server(relay, "127.0.0.1", port)
+        loops.append(asyncio.get_running_loop())
+        server = await asyncio.start_server(relay, "127.0.0.1", port)
         ready.set()
+        await ended.wait()
+        server.close()
 
-    thread = threading.Thread(target=lambda: (loop.create_task(serve()), loop.run_forever()), daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     assert ready.wait(30)
     yield
-    loop.call_soon_threadsafe(loop.stop)
+    loops[0].call_soon_threadsafe(ended.set)
     thread.join(30)
