@@ -78,8 +78,9 @@ class Cluster:
     requests: int = 0
     deaf: int = 0
     """So many further events are lost on their way to every watch."""
-    _version: int = 0
-    _watches: dict[str, set[asyncio.Queue[Object | None]]] = field(default_factory=dict)
+    version: int = 0
+    """resourceVersion of the last write."""
+    _watches: dict[str, list[asyncio.Queue[Object | None]]] = field(default_factory=dict)
 
     def get(self, kind: str, name: str, namespace: str = NAMESPACE) -> Object | None:
         """Not a copy."""
@@ -98,14 +99,14 @@ class Cluster:
         before = self.objects.get(key)
         if before == obj:
             return before
-        self._version += 1
+        self.version += 1
         if before is None:
-            meta.setdefault("uid", f"uid-{self._version}")
+            meta.setdefault("uid", f"uid-{self.version}")
             meta.setdefault("creationTimestamp", self.loop.stamp())
             meta.setdefault("generation", 1)
         elif before.get("spec") != obj.get("spec"):
             meta["generation"] = before["metadata"]["generation"] + 1
-        meta["resourceVersion"] = str(self._version)
+        meta["resourceVersion"] = str(self.version)
         self.objects[key] = obj
         self._announce("MODIFIED" if before else "ADDED", obj)
         self._written(Write(by, self.loop.time() if began is None else began, verb, before, obj, bound))
@@ -115,7 +116,7 @@ class Cluster:
         """Delete it for good."""
         meta = obj["metadata"]
         gone = self.objects.pop((obj["kind"], meta.get("namespace", ""), meta["name"]))
-        self._version += 1
+        self.version += 1
         self._announce("DELETED", gone)
         self._written(Write(by, self.loop.time() if began is None else began, "delete", gone, None))
 
@@ -128,12 +129,12 @@ class Cluster:
     def watching(self, kind: str) -> asyncio.Queue[Object | None]:
         """A queue of the events of a kind from now on; None: the watch is cut."""
         queue: asyncio.Queue[Object | None] = asyncio.Queue()
-        self._watches.setdefault(kind, set()).add(queue)
+        self._watches.setdefault(kind, []).append(queue)
         return queue
 
     def ended(self, kind: str, queue: asyncio.Queue[Object | None]) -> None:
         """Nobody reads that queue any more."""
-        self._watches[kind].discard(queue)
+        self._watches[kind].remove(queue)
 
     def _announce(self, event: str, obj: Object) -> None:
         if self.deaf and obj["kind"] not in ("Lease", "Event"):
@@ -171,7 +172,7 @@ class SimulatedApi:
         if kind in OPTIONAL:
             raise Refused(404, "404 page not found")
         cluster = self._cluster
-        return [take(each) for each in cluster.of(kind.kind) if _selected(each, selector)], str(cluster._version)
+        return [take(each) for each in cluster.of(kind.kind) if _selected(each, selector)], str(cluster.version)
 
     async def exists(self, kind: Kind, namespace: str | None) -> None:
         """As `Api.exists`."""

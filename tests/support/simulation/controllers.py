@@ -96,7 +96,7 @@ def _state(cluster: Cluster, pod: Object, phase: str, state: Object, ready: str)
 def _pod(cluster: Cluster, owner: Object, labels: dict[str, str]) -> None:
     meta, template = owner["metadata"], owner["spec"]["template"]
     owners = [{"kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True}]
-    named = {"name": f"{meta['name']}-{cluster.requests}-{len(cluster.objects)}", "namespace": meta["namespace"]}
+    named = {"name": f"{meta['name']}-{cluster.version}", "namespace": meta["namespace"]}
     cluster.put(
         {
             "apiVersion": "v1",
