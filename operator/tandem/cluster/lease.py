@@ -91,7 +91,8 @@ class Leadership:
         """What comes of requests that may take a part of the time between renewals. Raises Transient."""
         seconds = self._settings.renew_seconds * REQUEST_SHARE
         try:
-            return await asyncio.wait_for(asked, seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` of Python 3.11 may lose a cancellation
+                return await asked
         except TimeoutError:
             raise Transient(f"no answer within {seconds:g} s") from None
 

@@ -102,7 +102,8 @@ class EventSource:
         """Ask kopf to end and wait for it; one that does not is left behind, its events ignored."""
         self._stop.set()
         try:
-            await asyncio.wait_for(self._ended.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._ended.wait()
         except TimeoutError:
             log.error("kopf does not end: its thread is left behind")
             self._ended.set()
