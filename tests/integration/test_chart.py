@@ -23,6 +23,7 @@ from .conftest import (
     offer_volume,
     wait_for,
 )
+from .gateway import POOL, ROUTE, gateway_definitions
 from .groups import SEVERAL_NODES, leaders
 from .release import CHART, FAST, GROUP, Release, used
 
@@ -167,8 +168,9 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
     """A service comes up, changes revision, clients and size, and goes: by an operator with the chart's rights."""
     release: Release = request.getfixturevalue(scope)
     team = Namespace(release.cluster, "team-a")
+    release.kubectl("delete", "lease", release.operator, "--ignore-not-found")  # of another test's operator
     audit = AuditLog(release.cluster.audit_log)
-    with release.running(tmp_path):
+    with gateway_definitions(release.cluster), release.running(tmp_path):
         team.apply()
         team.wait("Ready", "True")
         old = {c["metadata"]["name"] for c in team.items("cm")}
@@ -191,6 +193,12 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
         assert not team.get("hpa", "svc-server"), "one writer of /scale"
         team.apply()
         wait_for("it to go", lambda: not team.get("scaledobject", "svc-server"))
+        team.apply(serving__openAI={"route": ROUTE, "inferencePool": POOL})
+        wait_for(
+            "the routes", lambda: team.get("httproute", "svc-openai") and team.get("inferencepool", "svc-openai")
+        )
+        team.apply()
+        wait_for("them to go", lambda: not (team.items("httproutes") or team.items("inferencepools")))
         team.apply(SEVERAL_NODES)
         wait_for("the LeaderWorkerSet", lambda: team.items("leaderworkersets"))
         leaders(team, 1)

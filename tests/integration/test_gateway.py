@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,7 @@ import pytest
 from cluster.core import Cluster
 
 from .conftest import AuditLog, Namespace, OperatorProcess, wait_established, wait_for
-
-CRDS = Path(__file__).parent / "gateway_crds.yaml"
-NAMES = ("httproutes.gateway.networking.k8s.io", "inferencepools.inference.networking.k8s.io")
-ROUTE = {"parentRefs": [{"name": "public"}], "hostnames": ["llm.example.com"], "path": "/svc"}
-POOL = {"endpointPickerRef": {"name": "picker"}}
+from .gateway import CRDS, NAMES, POOL, ROUTE
 
 
 @pytest.fixture
