@@ -157,13 +157,17 @@ def test_a_read_waits_for_tokens(caller: Caller) -> None:
 
 
 def test_streams_that_go_on_together_are_read_together(caller: Caller) -> None:
-    answers = [caller.open("wait", [n], 0.5) for n in range(8)]
+    answers = [caller.open([n], "wait") for n in range(8)]
+    found: list[Part] = []
+
+    def all_came() -> bool:
+        found.extend(caller.read(50))
+        return len(found) == 8
+
+    eventually(all_came, "a part of each")
+    assert sorted(found) == [(n + 1, 0, [n]) for n in range(8)]
     for number in range(1, 9):
         caller.stop(number)
-    found: list[Part] = []
-    while len(found) < 8:
-        found += caller.read()
-    assert sorted(found) == [(n + 1, 0, [n]) for n in range(8)]
     assert [answer.result() for answer in answers] == [[n] for n in range(8)]
 
 
