@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from support import unchanged
+from support.order import first
 from support.services import QUICKSTART, parse
 from tandem.api.conditions import ConditionType, Reason
 from tandem.api.types import SpeculativeInferenceService
@@ -26,11 +27,17 @@ UNTIL_CHANGED = {
     "reference_llm/": ["images/reference"],
     "serving/bls/draft_length/test_policy": [],
     "serving/bls/test_merged_calls": [],
+    "simulation/": [],
 }
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     unchanged.add_option(parser)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest begin first."""
+    first(items, ("test_interleavings",))
 
 
 def pytest_configure(config: pytest.Config) -> None:
