@@ -237,8 +237,8 @@ async def test_a_lease_that_somebody_made_by_its_name_is_taken(
 
 @pytest.mark.parametrize("later", range(8))
 async def test_it_ends_when_it_is_told_to_though_an_answer_comes_at_that_moment(clock: Clock, later: int) -> None:
-    """`later`: turns of the event loop between the answer and the end. `asyncio.wait_for` of Python 3.11 loses the end
-    at one of them, and the operator would run until it is killed."""
+    """`later`: turns of the event loop between the answer and the end. `asyncio.wait_for` of Python 3.11 loses the
+    end at some of them, and the operator would run until it is killed."""
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     class Slow(FakeApi):
