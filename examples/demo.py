@@ -132,13 +132,14 @@ def wait_ready(cluster: Cluster | Other) -> None:
 
 def generate(cluster: Cluster | Other) -> int:
     """Stream the example prompts, with speculation and without."""
-    command = [sys.executable, "-m", "tandem", "generate", SERVICE, "--compare"]
-    command += ["--prompts", str(REPOSITORY / "examples/prompts.jsonl"), "--max-tokens", "96"]
+    target = [SERVICE]
     if isinstance(cluster, Cluster):
         # By the address that pods use, which this cluster's host reaches too: a port-forward would cost as much
         # as a small model's pass. From elsewhere `tandem generate NAME` makes one by itself.
         address = cluster.kubectl.get("service", f"{SERVICE}-triton")["spec"]["clusterIP"]
-        command += ["--url", f"{address}:8001"]
+        target = ["--url", f"{address}:8001"]
+    command = [sys.executable, "-m", "tandem", "generate", *target, "--compare"]
+    command += ["--prompts", str(REPOSITORY / "examples/prompts.jsonl"), "--max-tokens", "96"]
     path = f"{cluster.kubectl.binary.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
     return subprocess.run(command, env=environment, check=False).returncode
