@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -96,3 +97,33 @@ def test_it_shows_how_to_remove_what_it_made(
     assert any(command in line for line in lines)
     assert all(("delete cluster" in line or "cluster delete" in line) == ours for line in lines)
     assert "make down" in demo.removal(None)[0]
+
+
+class Answers:
+    """What the demo asks of kubectl."""
+
+    binary = Path("/bin/kubectl")
+
+    def get(self, *_: str) -> dict[str, Any]:
+        return {"spec": {"clusterIP": "10.0.0.7"}}
+
+
+@pytest.mark.parametrize(
+    ("of", "target"),
+    [(Cluster, ["--url", "10.0.0.7:8001"]), (Other, ["quickstart"])],
+    ids=["its own cluster by the address", "another's by the service's name"],
+)
+def test_it_asks_for_completions(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, of: type[Any], target: list[str]
+) -> None:
+    """One of the two: the command refuses both."""
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        ran.append(command)
+        return Mock(returncode=0)
+
+    monkeypatch.setattr(demo.subprocess, "run", run)
+    cluster = Mock(spec=of, kubectl=Answers())
+    assert demo.generate(cluster) == 0
+    assert ran[0][4:-5] == target
