@@ -25,7 +25,7 @@ client = openai.OpenAI(base_url="http://localhost:9000/v1", api_key=sys.argv[3] 
 messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": message}]
 tools = [openai.pydantic_function_tool(Multiply)]
 answer = client.chat.completions.parse(model=name, messages=messages, tools=tools).choices[0].message
-messages.append(answer)  # type: ignore[arg-type] # OpenAI's own way
+messages.append(answer)  # type: ignore[arg-type] # a parsed message is sent back as it is: OpenAI's guide does so too
 for call in answer.tool_calls or ():
     asked = call.function.parsed_arguments
     assert isinstance(asked, Multiply)

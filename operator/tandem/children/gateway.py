@@ -1,6 +1,6 @@
 """HTTPRoute and InferencePool: how a gateway reaches the OpenAI endpoint.
 
-What the API server would fill in is written out: in atomic lists it could not be told from another's change.
+Defaults of the API server are written out: in atomic lists they look like somebody else's change.
 """
 
 from typing import Any

@@ -99,9 +99,9 @@ def _row(service: SpeculativeInferenceService, *, everywhere: bool, wide: bool) 
     ready = Text(str(now.ready), "green" if now.ready else "red" if now.failed else "yellow")
     more = [spec.runtime.profile, status.current_revision or NONE, status.url or NONE] if wide else []
     good = now.settled and now.reason == ServingReason.SERVERS_ANSWER
-    said = now.reason if good else f"{now.reason}: {now.message}"
+    shown = now.reason if good else f"{now.reason}: {now.message}"
     replicas = f"{status.ready_replicas or 0}/{spec.replicas}"
-    return [*map(Text, cells), ready, Text(replicas), *map(Text, more), Text(printable(said))]
+    return [*map(Text, cells), ready, Text(replicas), *map(Text, more), Text(printable(shown))]
 
 
 def none_here(everywhere: bool) -> str:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Endpoint:
     """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
-    writes calls of tools, None: nobody named it."""
+    writes calls of tools, None: the service names none."""
 
     name: str
     triton: TritonServer

@@ -33,7 +33,7 @@ class ToolUse:
 
 
 def tool_use(request: ChatRequest, form: Format | None) -> ToolUse:
-    """What to make of a request; `form`: in which the model writes calls, None: nobody named it.
+    """What to make of a request; `form`: in which the model writes calls, None: the service names none.
 
     With tool_choice none the model does not get to know the tools: so it calls none. Raises ApiError.
     """

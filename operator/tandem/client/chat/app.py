@@ -53,7 +53,7 @@ class Conversation:
         """Show the answer to `text`; whether it came to its end. What had come when it was interrupted is kept.
 
         Raises:
-            ChatError: the endpoint refuses; then it is as if `text` had not been said.
+            ChatError: the endpoint refuses; then `text` is not part of the conversation.
         """
         answer = Answer()
         asked: Message = {"role": "user", "content": text}
