@@ -152,7 +152,7 @@ def prepare(loop: VirtualLoop, random: Random, patch: pytest.MonkeyPatch) -> Non
     for name in ("identity", "EventSource"):
         patch.setattr(operator, name, getattr(operator, name))
     patch.setattr(operator, "serve", no_probes)
-    patch.setattr(operator, "gc", SimpleNamespace(disable=_quiet, freeze=_quiet, enable=_quiet))
+    patch.setattr(operator, "gc", SimpleNamespace(set_threshold=_quiet, freeze=_quiet))
     patch.setattr(operator, "SAMPLE_SECONDS", 1e6)
     for module in (tandem.process.operator, tandem.process.resync, tandem.cluster.reflector):
         patch.setattr(module, "random", random)
@@ -163,5 +163,5 @@ async def _nothing() -> None:
     return
 
 
-def _quiet() -> None:
+def _quiet(*_: int) -> None:
     """The garbage collector is that of the tests."""
