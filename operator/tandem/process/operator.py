@@ -42,9 +42,8 @@ COMPARED_SHARE = 0.1
 interval at most."""
 SAMPLE_SECONDS = 0.1
 COLLECTED = 20_000, 10, 10
-"""`gc.set_threshold`: objects made until the youngest are collected, and collections until that of the next generation.
-By Python's own 700 all objects are looked through every 1.5 s while 10,000 services are listed, for 0.15 s of a core.
-"""
+"""`gc.set_threshold`: objects made until the youngest are collected, and collections until those of the next ones. By
+Python's own 700 all objects are looked through every 1.5 s while 10,000 services are listed, for 0.15 s of a core."""
 
 
 class Operator:
