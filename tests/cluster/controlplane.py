@@ -23,6 +23,8 @@ APISERVER_NAMES = (
     "::1",
 )
 
+REQUESTS_PER_SECOND = 200
+"""Of each controller and of the scheduler: by default 20, and 50, which hundreds of pods wait for."""
 HPA_SYNC_SECONDS = 1
 """Between two looks of an autoscaler, which are 15 s by default: tests wait less."""
 
@@ -177,6 +179,8 @@ class ControlPlane:
             kubeconfig=kubeconfig,
             secure_port=0,
             leader_elect="false",  # there is one
+            kube_api_qps=REQUESTS_PER_SECOND,
+            kube_api_burst=REQUESTS_PER_SECOND,
             use_service_account_credentials="true",
             root_ca_file=self.pki / "ca.crt",
             service_account_private_key_file=self.pki / "sa.key",
@@ -188,4 +192,11 @@ class ControlPlane:
 
     def _scheduler(self) -> Program:
         kubeconfig = self._client("kube-scheduler")
-        return self._program("kube-scheduler", kubeconfig=kubeconfig, secure_port=0, leader_elect="false")
+        return self._program(
+            "kube-scheduler",
+            kubeconfig=kubeconfig,
+            secure_port=0,
+            leader_elect="false",
+            kube_api_qps=REQUESTS_PER_SECOND,
+            kube_api_burst=REQUESTS_PER_SECOND,
+        )

@@ -6,14 +6,14 @@ from typing import Any
 
 from tandem.api.wire import Object
 from tandem.cluster.kinds import EVENT, Kind
-from tandem.errors import Refused
+from tandem.errors import TandemError
 
 
 class FakeApi:
     """`refusals`: what is raised, by verb (`list`, `get`, `apply`, `delete`, `create`) and kind."""
 
     def __init__(
-        self, objects: Iterable[Object] = (), refusals: Mapping[tuple[str, str], Refused] = MappingProxyType({})
+        self, objects: Iterable[Object] = (), refusals: Mapping[tuple[str, str], TandemError] = MappingProxyType({})
     ) -> None:
         self.objects = {(str(obj["kind"]), str(obj["metadata"]["name"])): obj for obj in objects}
         self.refusals = refusals

@@ -52,15 +52,8 @@ GOALS = {"restarts": 0.0, "block": 0.5, "steady": 600.0, "rss": 400.0, "writes":
 class Operator:
     """`tandem operator run` as a process."""
 
-    def __init__(self, server: FakeApiServer, folder: Path) -> None:
-        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.port}"}}
-        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        user = {"name": "u", "user": {"token": "t"}}
-        config = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
-        kubeconfig, self._log = folder / "kubeconfig", folder / "operator.log"
-        kubeconfig.write_text(
-            yaml.safe_dump({**config, "clusters": [cluster], "contexts": [context], "users": [user]})
-        )
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self._log = folder / "operator.log"
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "POD_NAME": "operator-0"}
         self._process: asyncio.subprocess.Process | None = None
         self.port = 0
@@ -125,6 +118,17 @@ class Operator:
     def log(self) -> str:
         """All that it logged."""
         return self._log.read_text(encoding="utf-8", errors="replace")
+
+
+def access(server: FakeApiServer, folder: Path) -> Path:
+    """A kubeconfig for it."""
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.port}"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {"token": "t"}}
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
+    made = folder / "kubeconfig"
+    made.write_text(yaml.safe_dump({**config, "clusters": [cluster], "contexts": [context], "users": [user]}))
+    return made
 
 
 def _free_port() -> int:
@@ -300,7 +304,7 @@ async def run(counts: list[int], limit: float, idle: float, keep_log: Path | Non
         server = FakeApiServer()
         await server.start()
         with tempfile.TemporaryDirectory() as folder:
-            operator = Operator(server, Path(folder))
+            operator = Operator(access(server, Path(folder)), Path(folder))
             try:
                 await settle(server, operator)
                 rows.append(await measure(server, operator, count, limit, idle))
