@@ -39,8 +39,8 @@ EDITS: list[dict[str, Any]] = [
 WAITS = (0.01, 0.05, 0.2, 1.0, 4.0, 15.0, 40.0)
 WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN = ("Service", f"{NAME}-triton"), ("ServiceAccount", f"{NAME}-server"), ("Deployment", f"{NAME}-server")
-TAKEN_OVER = 20.0
-"""Seconds until another operator has the Lease of one that stands still."""
+TAKEN_OVER, WORKED_AT = 20.0, 5.0
+"""Seconds until another operator has the Lease of one that stands still; until it has acted on a change."""
 COMPARED, SETTLED, CALM = 20.0, 900.0, 30.0
 """Seconds from one comparison of the watches to the next; in which all comes to its end, the slowest retry included;
 in which nothing is written then."""
@@ -264,7 +264,7 @@ class Interleavings(RuleBasedStateMachine):
         change(self)
         self.world.wait(TAKEN_OVER)
         meanwhile(self)
-        self.world.wait(TAKEN_OVER)
+        self.world.wait(WORKED_AT)
         self.processes.resume()
         self.world.wait(then)
 
