@@ -26,6 +26,8 @@ from tandem.settings import Settings
 POLL_SECONDS = 1.0
 LEFT = {
     "Unmarked": "not marked by Tandem (your own, or made before there were marks): remove it by hand, or leave it",
+    "Shared": "another namespace that shares the volume has asked for it, too (files .used-by-NAMESPACE say which):"
+    " run this there",
     "NoLocks": "the volume's file system has no locks, so that a download could lose it: remove it by hand while"
     " no service downloads or builds",
 }
