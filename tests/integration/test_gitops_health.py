@@ -12,6 +12,7 @@ import yaml
 from cluster import binaries
 from support.services import QUICKSTART, parse
 from support.world import BAD, NOW, World, bring_up
+from tandem.api import GROUP, KIND
 from tandem.api.conditions import ConditionType, SpecReason
 from tandem.conditions.finding import Finding
 from tandem.conditions.ready import stalled_status, status
@@ -113,8 +114,8 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Status], dict[s
     """Asks kstatus, and the health check in Argo CD's Lua."""
     program = binaries.ensure(["gitops-health"], print)["gitops-health"]
     health = tmp_path_factory.mktemp("argocd") / "health.lua"
-    (script,) = yaml.safe_load(ARGO_CD.read_text(encoding="utf-8"))["data"].values()
-    health.write_text(script, encoding="utf-8")
+    checks = yaml.safe_load(ARGO_CD.read_text(encoding="utf-8"))["data"]
+    health.write_text(checks[f"resource.customizations.health.{GROUP}_{KIND}"], encoding="utf-8")
 
     def ask(of: Status) -> dict[str, str]:
         manifest = parse(QUICKSTART).model_dump(by_alias=True, include={"metadata"})
