@@ -88,15 +88,17 @@ def _commands(cluster: Cluster, folder: Path) -> dict[str, list[str]]:
 
 
 def _environment(cluster: Cluster, folder: Path) -> Mapping[str, str]:
-    """Helm and Kustomize in PATH; kubectl has the latter built in."""
-    kustomize = folder / "bin/kustomize"
-    kustomize.parent.mkdir(exist_ok=True)
-    kustomize.write_text(f'#!/bin/sh\nshift\nexec {shlex.quote(str(cluster.kubectl.binary))} kustomize "$@"\n')
-    kustomize.chmod(0o755)
+    """In PATH, what Argo CD's image has: Helm, Kustomize, which kubectl has built in, and who verifies commits."""
+    kubectl = shlex.quote(str(cluster.kubectl.binary))
+    scripts = {"kustomize": f'shift; exec {kubectl} kustomize "$@"', "git-verify-wrapper.sh": ": # none is signed"}
+    (folder / "bin").mkdir(exist_ok=True)
+    for name, script in scripts.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "bin" / name).chmod(0o755)
     helm = binaries.ensure(["helm"], print)["helm"]
     data = {f"ARGOCD_{kind}_DATA_PATH": str(folder / kind.lower()) for kind in ("TLS", "SSH", "GPG")}
     return data | {
-        "PATH": os.pathsep.join([str(kustomize.parent), str(helm.parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(folder / "bin"), str(helm.parent), os.environ["PATH"]]),
         "HOME": str(folder),
         "HOSTNAME": "argocd-application-controller-0",
         "KUBECONFIG": str(cluster.kubeconfig),

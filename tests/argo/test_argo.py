@@ -19,7 +19,7 @@ from .conftest import NAMESPACE
 EXAMPLES = REPOSITORY / "examples/gitops"
 CRD = "speculativeinferenceservices.serving.tandem.dev"
 STAGING, PRODUCTION, SERVICE = "services-staging", "services-production", "qwen"
-PATIENCE = 180.0
+PATIENCE = 240.0
 
 
 class Argo:
@@ -98,7 +98,7 @@ def argo_of(cluster: Cluster, argo: Path, git: GitServer, tmp_path_factory: pyte
 def test_the_waves_wait_until_the_one_before_is_healthy(cluster: Cluster, argo_of: Argo) -> None:
     staging, production = Namespace(cluster, "llm-staging"), Namespace(cluster, "llm-production")
     argo_of.wait(STAGING, "Synced", "Progressing")
-    staging.wait("ModelsReady", "False", name=SERVICE)
+    staging.wait("ModelsReady", "Unknown/FetchRunning", name=SERVICE)
     argo_of.refresh("root")
     assert argo_of.state("root")[1] == "Progressing"
     assert argo_of.get(PRODUCTION) == {}, "staging has not downloaded its models yet"
