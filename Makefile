@@ -145,7 +145,7 @@ flux: venv binaries ## Flux from its Go modules serves examples/gitops from a Gi
 	$(PY) -m pytest tests/flux
 
 .PHONY: argo
-argo: venv binaries ## Argo CD's controller from its Go module serves examples/gitops from a Git server (optional, 15 minutes more the first time)
+argo: venv binaries ## Argo CD's controller from its Go module serves examples/gitops from a Git server (optional, 9 minutes more the first time)
 	$(PY) -m pytest tests/argo
 
 .PHONY: ui
