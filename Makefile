@@ -144,6 +144,10 @@ keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real A
 flux: venv binaries ## Flux from its Go modules serves examples/gitops from a Git server (optional, 15 minutes more the first time)
 	$(PY) -m pytest tests/flux
 
+.PHONY: argo
+argo: venv binaries ## Argo CD's controller from its Go module serves examples/gitops from a Git server (optional, 9 minutes more the first time)
+	$(PY) -m pytest tests/argo
+
 .PHONY: ui
 ui: venv ## The metrics server's page in a real Chromium, before a real Triton server (optional; installs Chromium, root)
 	@$(PY) -m cluster deps --browser
@@ -195,7 +199,11 @@ goldens: venv ## Write the golden files of the unit tests again
 release: venv ## Write build/release/VERSION from a clean commit: make release VERSION=1.2.3 [REGISTRY=host/path] [KEY=key.pem]
 	@$(PY) -m release make "$(VERSION)" $(if $(REGISTRY),--registry "$(REGISTRY)") $(if $(KEY),--key "$(KEY)") \
 	  $(if $(IMAGES),--images "$(IMAGES)") $(if $(JOIN),--join "$(JOIN)") $(if $(DOWNLOADS),--downloads "$(DOWNLOADS)") \
-	  $(if $(PLUGINS),--plugins "$(PLUGINS)")
+	  $(if $(PLUGINS),--plugins "$(PLUGINS)") $(if $(UNPINNED),--unpinned)
+
+.PHONY: bases
+bases: venv ## Write the digests that the base images' tags have now into the Containerfiles (asks their registry)
+	@$(PY) -m release bases
 
 .PHONY: publish
 publish: venv ## Push the images and the chart of build/release/VERSION to the registry that it was made for

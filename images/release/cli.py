@@ -12,7 +12,7 @@ import typer
 import tandem
 from builder import build, cache, engines, inputs
 from builder.errors import BuildError
-from release import plugin, signature
+from release import bases, plugin, signature, tools
 from release.make import REGISTRY, ROOT, Order, make, source
 from release.publish import publish as push
 
@@ -39,6 +39,9 @@ def make_(
     plugins: Annotated[str, typer.Option(help="Platforms of the kubectl plugin.")] = " ".join(plugin.PLATFORMS),
     downloads: Annotated[str, typer.Option(help="URL of the folder where the plugin's archives will be.")] = "",
     key: Annotated[Path | None, typer.Option(help="Private key (PEM, P-256) that signs the checksums.")] = None,
+    unpinned: Annotated[
+        bool, typer.Option("--unpinned", help="Take base images that have a tag and no digest.")
+    ] = False,
 ) -> None:
     """Build what changed of the images and write the release; the checkout must be a clean commit."""
     if version != tandem.__version__:
@@ -50,10 +53,20 @@ def make_(
     made_from = source()
     order = Order(version, registry.rstrip("/"), [Path(p) for p in _words(join)], _words(plugins), downloads, private)
     engine = engines.choose(cache.default().root, os.environ.get("TANDEM_IMAGE_ENGINE"))
+    selected = inputs.select(_words(images))
+    if not (engine.local_base or unpinned):
+        bases.check(ROOT, selected)
     plan = build.Plan(ROOT, cache.default(), engine.local_base)
-    built = build.build(plan, engine, inputs.select(_words(images)))
+    built = build.build(plan, engine, selected)
     make(order, {image.name: image.archive for image in built}, made_from, FOLDER / version)
     typer.echo(FOLDER / version)
+
+
+@app.command("bases")
+def bases_() -> None:
+    """Write the digests of the base images' tags, as their registries have them now, into the Containerfiles."""
+    for ref in bases.pin(ROOT, inputs.select(list(inputs.NAMES)), lambda tag: tools.crane("digest", tag).strip()):
+        typer.echo(ref)
 
 
 @app.command()

@@ -67,6 +67,7 @@ KWOK_STAGES = tuple(
         "pod/fast/pod-delete",
     )
 )
+ARGO_CD = "github.com/argoproj/argo-cd/v3"
 KEDA = "github.com/kedacore/keda/v2"
 TOOLS = {
     tool.name: tool
@@ -104,6 +105,7 @@ TOOLS = {
         Tool("keda-adapter", "keda", f"{KEDA}/cmd/adapter", KEDA, optional=True),
         Tool("keda-admission-webhooks", "keda", f"{KEDA}/cmd/webhooks", KEDA, optional=True),
         *map(_flux, ("source-controller", "kustomize-controller", "helm-controller")),
+        Tool("argo-cd", "argo-cd", ".", ARGO_CD, ("manifests/crds",), optional=True),
         Tool("pause", "pause", "."),
         Tool("probe", "probe", "."),
         Tool("gitops-health", "gitops-health", "."),

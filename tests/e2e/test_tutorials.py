@@ -1,5 +1,6 @@
 """The tutorials' commands do what the pages show, when they are copied one after the other."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cluster import binaries
 from support.console import Step, marked, matches, run
 
-from .conftest import REPOSITORY, Site
+from .conftest import REPOSITORY, Site, wait_for
 
 TUTORIALS = REPOSITORY / "docs/tutorials"
+UNINSTALLING = REPOSITORY / "docs/how-to/upgrade.md"
 NAMESPACE = "tutorial"
 SECONDS = 900
 
@@ -26,7 +29,8 @@ def shell(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     for context in config["contexts"]:
         context["context"]["namespace"] = NAMESPACE
     (home / "kubeconfig").write_text(yaml.safe_dump(config))
-    folders = [str(Path(sys.executable).parent), str(site.cluster.kubectl.binary.parent), os.environ["PATH"]]
+    commands = [Path(sys.executable), site.cluster.kubectl.binary, binaries.ensure(["helm"], print)["helm"]]
+    folders = [*(str(command.parent) for command in commands), os.environ["PATH"]]
     people = [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
     author = dict.fromkeys(people, "reader@example.com")
     places = {"HOME": str(home), "KUBECONFIG": str(home / "kubeconfig"), "PATH": os.pathsep.join(folders)}
@@ -48,11 +52,34 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("steps", TOGETHER.values(), ids=TOGETHER)
-def test_the_commands_do_what_the_page_shows(shell: dict[str, str], steps: list[Step]) -> None:
+def follow(shell: dict[str, str], steps: list[Step]) -> None:
+    """Run the commands, and compare what they print with what the page shows."""
     results = run(steps, REPOSITORY, shell, SECONDS)
     for result in results:
         print(f"$ {result.step.command}\n{result.printed}")
         assert result.status == 0, result.step.command
         assert matches(result.step.shown, result.printed), result.step.shown
     assert len(results) >= len(steps)
+
+
+@pytest.mark.parametrize("steps", TOGETHER.values(), ids=TOGETHER)
+def test_the_commands_do_what_the_page_shows(shell: dict[str, str], steps: list[Step]) -> None:
+    follow(shell, steps)
+
+
+def test_uninstalling_leaves_nothing_of_tandem(site: Site, shell: dict[str, str]) -> None:
+    """Last of all tests on this cluster: see `pytest_collection_modifyitems`. One service serves, one downloads."""
+    model = {"uri": "hf://example/target", "revision": "1" * 40}
+    site.apply("downloading", target={"model": model}, draft=None, speculation={"decodingType": "None"})
+    kinds = {"ClusterRole", "APIService", "CustomResourceDefinition", "PersistentVolumeClaim", "Lease", "Job"}
+    wait_for("an object of each kind", lambda: kinds <= {kind for kind, _ in of_tandem(site)})
+    follow(shell, marked(UNINSTALLING.read_text(), "uninstall"))
+    wait_for("what a namespace's deletion leaves to controllers", lambda: not of_tandem(site), 60)
+
+
+def of_tandem(site: Site) -> set[tuple[str, str]]:
+    """Kind and name of all objects, of any kind, whose metadata speak of Tandem; Events aside, which expire."""
+    kinds = site.run("api-resources", "--verbs=list", "--output=name").split()
+    listed = ",".join(kind for kind in kinds if kind.split(".")[0] != "events")
+    found = json.loads(site.run("get", listed, "--all-namespaces", "--output=json", "--show-managed-fields"))["items"]
+    return {(each["kind"], each["metadata"]["name"]) for each in found if "tandem" in json.dumps(each["metadata"])}

@@ -14,8 +14,7 @@ from cluster.core import Cluster
 from cluster.ports import free_port
 from integration.conftest import cluster as cluster
 from integration.conftest import wait_established
-
-from .git_server import GitServer, serving
+from support.git_server import GitServer, serving
 
 CONTROLLERS = ("source-controller", "kustomize-controller", "helm-controller")
 CRDS = ("gitrepositories.source", "kustomizations.kustomize", "helmreleases.helm")

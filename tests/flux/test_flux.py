@@ -12,9 +12,9 @@ import pytest
 from cluster.core import Cluster
 from integration.conftest import REPOSITORY, Namespace, offer_volume, wait_for
 from integration.release import Release
+from support.git_server import GitServer
 
 from .conftest import NAMESPACE
-from .git_server import GitServer
 
 EXAMPLES = REPOSITORY / "examples/gitops"
 SERVICE, OLD, NEW = "qwen", "1" * 40, "2" * 40

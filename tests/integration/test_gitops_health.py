@@ -12,6 +12,7 @@ import yaml
 from cluster import binaries
 from support.services import QUICKSTART, parse
 from support.world import BAD, NOW, World, bring_up
+from tandem.api import GROUP, KIND
 from tandem.api.conditions import ConditionType, SpecReason
 from tandem.conditions.finding import Finding
 from tandem.conditions.ready import stalled_status, status
@@ -108,15 +109,18 @@ STATES: list[tuple[Callable[[], Status], str, str, str]] = [
 ]
 
 
+Judge = Callable[[str, Status], dict[str, str]]
+
+
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Status], dict[str, str]]:
-    """Asks kstatus, and the health check in Argo CD's Lua."""
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Asks kstatus, and the health check of a kind in Argo CD's Lua."""
     program = binaries.ensure(["gitops-health"], print)["gitops-health"]
     health = tmp_path_factory.mktemp("argocd") / "health.lua"
-    (script,) = yaml.safe_load(ARGO_CD.read_text(encoding="utf-8"))["data"].values()
-    health.write_text(script, encoding="utf-8")
+    checks = yaml.safe_load(ARGO_CD.read_text(encoding="utf-8"))["data"]
 
-    def ask(of: Status) -> dict[str, str]:
+    def ask(kind: str, of: Status) -> dict[str, str]:
+        health.write_text(checks[f"resource.customizations.health.{kind}"], encoding="utf-8")
         manifest = parse(QUICKSTART).model_dump(by_alias=True, include={"metadata"})
         given = json.dumps({"apiVersion": "serving.tandem.dev/v1alpha1", "kind": "X", **manifest, "status": of})
         done = subprocess.run([program, health], input=given, capture_output=True, text=True, check=True)
@@ -127,12 +131,28 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Status], dict[s
 
 
 @pytest.mark.parametrize(("state", "kstatus", "argo", "message"), STATES, ids=[row[0].__name__ for row in STATES])
-def test_health(
-    judge: Callable[[Status], dict[str, str]], state: Callable[[], Status], kstatus: str, argo: str, message: str
-) -> None:
-    found = judge(state())
+def test_health(judge: Judge, state: Callable[[], Status], kstatus: str, argo: str, message: str) -> None:
+    found = judge(f"{GROUP}_{KIND}", state())
     assert (found["kstatus"], found["argo"]) == (kstatus, argo)
     assert found["message"].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("sync", "health", "argo", "reason"),
+    [
+        (None, None, "Progressing", "not looked at yet"),
+        ("Unknown", "Healthy", "Progressing", "its repository, or a kind in it, is not there: it has no resources"),
+        ("OutOfSync", "Healthy", "Progressing", "another commit is to be applied"),
+        ("OutOfSync", "Missing", "Missing", "nothing is applied"),
+        ("Synced", "Progressing", "Progressing", "a service downloads its models"),
+        ("Synced", "Degraded", "Degraded", "a service is refused"),
+        ("Synced", "Suspended", "Suspended", "a service has no replicas"),
+        ("Synced", "Healthy", "Healthy", "the next wave may begin"),
+    ],
+)
+def test_health_of_an_application(judge: Judge, sync: str | None, health: str | None, argo: str, reason: str) -> None:
+    status = {"sync": {"status": sync}, "health": {"status": health}} if sync else {}
+    assert judge("argoproj.io_Application", status)["argo"] == argo, reason
 
 
 def test_what_the_operator_has_not_seen_is_not_current(namespace: Namespace) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builder import inputs
 from builder.errors import BuildError
 from cluster.core import Cluster
-from release import oci, tools
+from release import bases, cli, oci, tools
 from release.make import Order, make
 from release.publish import publish
 from support import docker_archives
@@ -105,6 +106,21 @@ def test_what_is_published_is_what_was_made(old: Published, new: Published) -> N
             tools.crane("validate", "--remote", made.images.ref(name))
     assert old.images.digests.keys() == new.images.digests.keys()
     assert not set(old.images.digests.values()) & set(new.images.digests.values())
+
+
+def test_bases_are_pinned_as_their_registry_has_them(
+    address: str, old: Published, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tag = f"{address}/tandem/operator:{old.version}"
+    for image in inputs.select(list(inputs.NAMES)):
+        (tmp_path / image.containerfile).parent.mkdir(parents=True)
+        (tmp_path / image.containerfile).write_text(f"ARG BASE={tag}\nFROM ${{BASE}}\n")
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
+    cli.bases_()
+    bases.check(tmp_path, inputs.select([]))
+    text = (tmp_path / "images/operator/Containerfile").read_text()
+    assert text == f"ARG BASE={tag}@{old.images.digests['operator']}\nFROM ${{BASE}}\n"
+    tools.crane("validate", "--remote", text.split()[1].removeprefix("BASE="))
 
 
 def test_a_published_version_never_changes(address: str, old: Published, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
     models/<key>/.partial/    files on their way; kept, so that the next try goes on where this one ended
     models/<key>/.lock        held by the one that writes, shared by those that find the model there
     models/<key>/.tandem      the folder's name: by it prune knows that Tandem made it
+    models/<key>/.used-by-NAMESPACE  that has asked for it: several share a volume by claims of one path
 
 The key names URI, pinned revision and patterns, so a folder's content never changes: with .complete in it, it is
 only read. Nothing here is needed from the pod that ended: a killed one leaves at most a shorter partial file.
@@ -29,7 +30,7 @@ from typing import IO
 from tandem_fetcher.uri import ModelUri
 
 _LOG = logging.getLogger(__name__)
-MARKER, LOCK = ".tandem", ".lock"
+MARKER, LOCK, USER = ".tandem", ".lock", ".used-by-"
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
@@ -64,9 +65,10 @@ def model_path(uri: ModelUri, revision: str, allow: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """The folder of one content."""
+    """The folder of one content; `namespace`: whose pod asks for it, where that is known."""
 
     folder: Path
+    namespace: str = ""
 
     def manifest(self) -> Manifest | None:
         """Return what the folder holds, None while it is not complete, or no longer. Raises OSError.
@@ -101,6 +103,17 @@ class Entry:
     def _mark(self) -> None:
         name = f"{self.folder.parent.name}/{self.folder.name}\n"
         (self.folder / MARKER).write_text(name, encoding="utf-8")
+        if self.namespace:
+            (self.folder / f"{USER}{self.namespace}").touch()
+
+    def others(self) -> set[str]:
+        """Other namespaces that have asked for the folder. Raises OSError."""
+        users = {path.name.removeprefix(USER) for path in self.folder.glob(f"{USER}*")}
+        return users - {self.namespace}
+
+    def leave(self) -> None:
+        """The namespace uses it no longer. Raises OSError."""
+        (self.folder / f"{USER}{self.namespace}").unlink(missing_ok=True)
 
     def partial(self, name: str) -> Path:
         """Return where a file stands on its way; its folder exists then. Raises OSError."""

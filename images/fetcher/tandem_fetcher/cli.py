@@ -76,8 +76,11 @@ class Task:
     def _pin(self, uri: ModelUri, revision: str, size: int, files: int) -> None:
         self.pinned = Pinned(revision, model_path(uri, revision, self.options.allow), size, files)
 
+    def _entry(self, path: str) -> Entry:
+        return Entry(self.options.cache / path, environment.namespace())
+
     def _cached(self, uri: ModelUri, revision: str) -> str | None:
-        entry = Entry(self.options.cache / model_path(uri, revision, self.options.allow))
+        entry = self._entry(model_path(uri, revision, self.options.allow))
         try:
             if entry.manifest() is None:  # somebody may hold it for hours, to write it
                 return None
@@ -99,7 +102,9 @@ class Task:
         """Remove what is not to be kept."""
         options = self.options
         try:
-            found = prune(options.cache, options.keep, options.young, dry_run=options.dry_run)
+            found = prune(
+                options.cache, options.keep, options.young, dry_run=options.dry_run, namespace=environment.namespace()
+            )
         except OSError as error:
             raise cache_error(error) from error
         left = {_short(name): found.left[name] for name in sorted(found.left)[:MOST_LEFT]}
@@ -114,7 +119,7 @@ class Task:
         )
 
     def _write(self, source: Source, uri: ModelUri, files: list[RemoteFile]) -> str:
-        entry = Entry(self.options.cache / self.pinned.path)
+        entry = self._entry(self.pinned.path)
         with entry.lock(waiting=self._waiting):
             if found := self._found(entry, uri, self.pinned.revision):
                 return found  # the one that held the lock has fetched it

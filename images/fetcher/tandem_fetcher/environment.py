@@ -29,6 +29,11 @@ _BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 """What other programs call the file of authorities' certificates."""
 
 
+def namespace() -> str:
+    """Of the pod; empty where nobody says it."""
+    return os.environ.get("TANDEM_NAMESPACE", "")
+
+
 def prepare(scheme: str) -> None:
     """Take white space off the ends of values, and check those that the scheme's library needs. Raises FetchError.
 

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tandem_fetcher.cache import LOCK, MARKER, NO_LOCKS, is_at
+from tandem_fetcher.cache import LOCK, MARKER, NO_LOCKS, Entry, is_at
 
 _LOG = logging.getLogger(__name__)
 KINDS = ("models", "engines")
-UNMARKED, NO_LOCK = "Unmarked", "NoLocks"
+UNMARKED, NO_LOCK, SHARED = "Unmarked", "NoLocks", "Shared"
 _NAME = re.compile(r"(?P<key>[0-9a-f]{32})|\.removed-(?P<removed>[0-9a-f]{32})-[0-9a-f]{8}")
 """`KEY`, or `.removed-KEY-TOKEN` of one that is half removed."""
 
@@ -25,19 +25,20 @@ _NAME = re.compile(r"(?P<key>[0-9a-f]{32})|\.removed-(?P<removed>[0-9a-f]{32})-[
 @dataclass
 class Pruned:
     """`removed` folders, relative to the cache's root, and the `bytes` they held; those that were `left`, though no
-    service refers to them, and why: they bear no marker, or the file system has no locks."""
+    service refers to them, and why: they bear no marker, the file system has no locks, or others use them."""
 
     removed: tuple[str, ...] = ()
     bytes: int = 0
     left: dict[str, str] = field(default_factory=dict)
 
 
-def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) -> Pruned:
+def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool, namespace: str = "") -> Pruned:
     """Remove each `models/<key>` and `engines/<key>` that is neither in `keep` nor below a folder of it (`.`: all).
     Raises OSError.
 
     Left alone is what Tandem did not mark, what somebody writes, and what was written or asked for within the last
-    `young` seconds: a service that was just applied may count on it before its own references can be seen.
+    `young` seconds: a service that was just applied may count on it before its own references can be seen. So is
+    what another namespace than `namespace` has asked for: whose prune comes last removes it.
     """
     found = Pruned()
     for folder in sorted(_folders(cache)):
@@ -51,6 +52,10 @@ def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) ->
             found.removed += (name,)
             if not dry_run:
                 _remove(folder)
+        elif (entry := Entry(folder, namespace)).others():
+            found.left[name] = SHARED
+            if not dry_run and time.time() - _touched(folder) >= young:
+                entry.leave()
         elif moved := _set_aside(folder, name, young, found, dry_run=dry_run):
             _remove(moved)
             _LOG.info("removed %s", name)

@@ -19,6 +19,8 @@ CA_VOLUME, CA = "tandem-ca", "/etc/tandem/ca"
 """Where the authorities of `caConfigMap` are mounted."""
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 """What names them to the clients in our images: OpenSSL and rustls, requests, curl, and the AWS SDKs."""
+NAMESPACE = {"name": "TANDEM_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+"""Who asks for a folder of the cache volume, which claims of several namespaces may share. A preflight makes none."""
 STORAGE = ("persistentVolumeClaim", "ephemeral", "image")
 """Kinds of volumes of the podTemplate that stay with the servers: one node may hold them, or they are large."""
 INIT_RESOURCES = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
@@ -46,9 +48,10 @@ def job_pod(spec: ServiceSpec, defaults: JobSettings, component: str, pod: Mappi
     (container,) = pod["containers"]
     template = _template(spec)
     files = _files(spec, layers)
+    own = [*container.get("env", []), *([] if component == names.PREFLIGHT else [NAMESPACE])]
     merged = {
         **container,
-        "env": _by_name([*_ca_variables(layers), *_env(defaults, template, spec.jobs), *container.get("env", [])]),
+        "env": _by_name([*_ca_variables(layers), *_env(defaults, template, spec.jobs), *own]),
         "envFrom": [*_env_from(defaults, template, spec.jobs), *container.get("envFrom", [])],
         "resources": _resources(spec, defaults, component, container.get("resources") or {}),
         "volumeMounts": [*container["volumeMounts"], *_mounts(template, files)],

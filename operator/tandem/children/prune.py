@@ -5,6 +5,7 @@ from typing import Any
 
 from tandem import names
 from tandem.api.types import UserIds
+from tandem.children.job_pod import NAMESPACE
 from tandem.render.latest import CACHE, CONTAINER_SECURITY, pod_security
 
 LABELS = {"app.kubernetes.io/name": "tandem"}
@@ -30,6 +31,7 @@ def prune_pod(
         "name": names.PRUNE,
         "image": image,
         "command": list(command),
+        "env": [NAMESPACE],
         "securityContext": CONTAINER_SECURITY,
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
         "volumeMounts": [{"name": "cache", "mountPath": CACHE}],

@@ -55,6 +55,10 @@ Json = Annotated[
         help="Write the result as JSON, too; - to standard output, in the table's place.",
     ),
 ]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", dir_okay=False, writable=True, help="Draw the result, too: an SVG."),
+]
 
 
 def bench(
@@ -74,6 +78,7 @@ def bench(
     repeats: Repeats = 3,
     record: Record = False,
     file: Json = None,
+    plot: Plot = None,
 ) -> None:
     """Run the command; exits with one of `EXIT_CODES`, or raises GenerateError."""
     if bool(name) == bool(url):
@@ -86,7 +91,7 @@ def bench(
         raise typer.BadParameter("--record needs the service's name: the result goes into its status")
     if prompts is None:
         raise typer.BadParameter("give --prompts FILE with text like your users': acceptance depends on it")
-    from tandem.client.bench.app import BenchmarkPlan, bench  # loads gRPC and numpy: for this command alone
+    from tandem.client.bench.app import BenchmarkPlan, Files, bench  # loads gRPC and numpy: for this command alone
     from tandem.client.generate.app import Endpoint
     from tandem.client.generate.prompts import read_prompts
     from tandem.client.generate.request import Sampling
@@ -97,4 +102,4 @@ def bench(
         read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other, record, base
     )
     target, no_color = Endpoint(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
-    raise typer.Exit(bench(target, plan, file=file, no_color=no_color))
+    raise typer.Exit(bench(target, plan, Files(file, plot), no_color=no_color))

@@ -26,6 +26,8 @@ from tandem.settings import Settings
 POLL_SECONDS = 1.0
 LEFT = {
     "Unmarked": "not marked by Tandem (your own, or made before there were marks): remove it by hand, or leave it",
+    "Shared": "another namespace that shares the volume has asked for it, too (files .used-by-NAMESPACE say which):"
+    " run this there",
     "NoLocks": "the volume's file system has no locks, so that a download could lose it: remove it by hand while"
     " no service downloads or builds",
 }
@@ -79,9 +81,7 @@ async def _result(name: str, *place: str) -> dict[str, Any]:
             raise PruneFailed(f"Job {name} was deleted before it ended: run the command again")
         pods = (await kubectl.get("pods", f"--selector=batch.kubernetes.io/job-name={name}", *place))["items"]
         message = next((text for pod in pods if (text := termination_message(pod))), "")
-        if message and is_true(job, "Complete"):
-            return dict(json.loads(message))
-        if message and any(ended_well(pod) for pod in pods):
+        if message and (is_true(job, "Complete") or any(ended_well(pod) for pod in pods)):
             # A container that others add runs on, such as a mesh's proxy, and would until the Job's deadline.
             with contextlib.suppress(kubectl.ClusterError):
                 await kubectl.kubectl("delete", "job", name, *place, "--ignore-not-found", "--wait=false")

@@ -158,8 +158,17 @@ def test_a_download_is_not_offline_though_its_servers_are(settings: Settings) ->
     world.step(service)
     for name in world.jobs():
         (found,) = world.objects["Job", name]["spec"]["template"]["spec"]["containers"]
-        values = {variable["name"]: variable["value"] for variable in found["env"]}
+        values = {variable["name"]: variable.get("value") for variable in found["env"]}
         assert (values["HF_HUB_OFFLINE"], values["A"]) == ("0", "a")
+
+
+@pytest.mark.parametrize(("component", "says"), [(names.FETCH, True), (names.BUILD, True), (names.PREFLIGHT, False)])
+def test_what_fills_the_cache_says_for_which_namespace(component: str, says: bool) -> None:
+    """Nobody else's value is over it."""
+    defaults = JobSettings.model_validate({"env": [{"name": "TANDEM_NAMESPACE", "value": "another"}] if says else []})
+    (container,) = job_pod(parse(QUICKSTART).spec, defaults, component, POD).spec["containers"]
+    found = [each["valueFrom"] for each in container["env"] if each["name"] == "TANDEM_NAMESPACE"]
+    assert found == [{"fieldRef": {"fieldPath": "metadata.namespace"}}] * says
 
 
 def test_every_job_of_a_service_has_them_and_no_server_rolls(settings: Settings) -> None:

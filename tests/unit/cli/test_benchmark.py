@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
 from support.completions import completion
-from tandem.client.bench import app, load, record
+from tandem.client.bench import app, load, plot, record
 from tandem.client.bench.figures import Level, Side, Window, refused, unjudged, verdict
 from tandem.client.bench.load import Load, play
 from tandem.client.generate.app import Endpoint
@@ -225,7 +226,7 @@ def test_what_was_measured_is_shown_though_the_rest_cannot_be(
 ) -> None:
     plan, file = measured_by(monkeypatch), Path(name) if name == "-" else tmp_path / name if name else None
     with pytest.raises(RequestRefusedError):
-        app.bench(Endpoint(url="x:1"), plan, file=file, no_color=True)
+        app.bench(Endpoint(url="x:1"), plan, app.Files(file, tmp_path / "result.svg"), no_color=True)
     shown = capsys.readouterr().out
     if name != "-":
         assert shown.splitlines()[1].split()[:4] == ["1", "1.5", "1.0", "1.50"]
@@ -233,12 +234,53 @@ def test_what_was_measured_is_shown_though_the_rest_cannot_be(
         found = json.loads(shown if name == "-" else file.read_text(encoding="utf-8"))
         assert [each["streams"] for each in found["levels"]] == [1]
         assert (found["judged"], found["levels"][0]["speculative"]["lowestTokensPerSecond"]) == (True, 1.5)
+    assert "speculation pays at every load" in (tmp_path / "result.svg").read_text(encoding="utf-8")
+
+
+SHAPES = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(levels: list[Level]) -> dict[tuple[str, str], list[float]]:
+    """Heights of the circles, pixels from the top, by panel and color; all within the picture."""
+    picture = ElementTree.fromstring(plot.svg(levels))
+    width, height = float(picture.attrib["width"]), float(picture.attrib["height"])
+    found: dict[tuple[str, str], list[float]] = {}
+    for each in picture.iter(f"{SHAPES}circle"):
+        x, y = float(each.attrib["cx"]), float(each.attrib["cy"])
+        assert 0 < x < width
+        assert 0 < y < height
+        found.setdefault(("tokens/s" if x < width / 2 else "speed-up", each.attrib["fill"]), []).append(y)
+    return found
+
+
+def test_the_picture_has_a_point_for_each_figure() -> None:
+    heights = drawn([level(1, (30, 20), (40, 20)), level(4, (10, 20)), level(16, (10, 0))])
+    ours, alone = heights["tokens/s", plot.SPECULATIVE], heights["tokens/s", plot.ALONE]
+    assert ours[0] == pytest.approx(plot.TOP + plot.HEIGHT * (1 - 17.5 / 20)), "35 tokens in 2 s, of 20 at the top"
+    assert ours[0] < alone[0], "more is higher"
+    assert ours[1] > alone[1]
+    assert len(alone) == 3
+    faster, slower = heights["speed-up", plot.SPECULATIVE]  # none where the target alone made nothing
+    assert faster < heights["speed-up", plot.ALONE][0] < slower
+
+
+def test_the_picture_shows_the_spread_of_repeats() -> None:
+    picture = ElementTree.fromstring(plot.svg([level(1, (30, 20), (40, 20))]))
+    bars = [each.attrib for each in picture.iter(f"{SHAPES}line") if each.get("stroke") == plot.SPECULATIVE]
+    assert [float(bar["y1"]) > float(bar["y2"]) for bar in bars] == [True, True], "from 15 to 20, from 1.5 to 2"
+
+
+@pytest.mark.parametrize(
+    "levels", [[level(1, (0, 0))], [level(64, (100_000, 3))], [level(n, (3, 2)) for n in range(1, 9)]]
+)
+def test_any_figures_can_be_drawn(levels: list[Level]) -> None:
+    assert drawn(levels)
 
 
 @pytest.mark.parametrize(("ended", "code"), [(True, 0), (False, 3)], ids=["a verdict", "none"])
 def test_the_exit_code(ended: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(measured_by(monkeypatch, ended), streams=[1])
-    assert app.bench(Endpoint(url="x:1"), plan, file=None, no_color=True) == code
+    assert app.bench(Endpoint(url="x:1"), plan, app.Files(), no_color=True) == code
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,29 @@ def test_what_a_fetch_has_just_found_is_not_removed(tmp_path: Path, fetch: Calla
     assert made.exists()
 
 
+def test_what_another_namespace_uses_is_left_until_it_is_done_with_it(
+    tmp_path: Path, fetch: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two claims of one path, by NFS or on a node. A model that is there already is asked for as well."""
+    for namespace in ("team-a", "team-b"):
+        monkeypatch.setenv("TANDEM_NAMESPACE", namespace)
+        made = fetch()
+    name = str(made.relative_to(tmp_path))
+
+    def pruned(namespace: str, young: float = 0, *, dry_run: bool = False) -> tuple[tuple[str, ...], dict[str, str]]:
+        found = prune(tmp_path, [], young, dry_run=dry_run, namespace=namespace)
+        return found.removed, found.left
+
+    left = ((), {name: "Shared"})
+    assert pruned("team-a", dry_run=True) == pruned("team-b", dry_run=True) == left
+    assert pruned("team-a", 3600) == left, "and it may have just been asked for by team-a"
+    assert pruned("team-b", dry_run=True) == left, "so that team-a uses it still"
+    assert pruned("team-a") == left
+    assert made.exists()
+    assert pruned("team-b") == ((name,), {})
+    assert not made.exists()
+
+
 def test_a_fetch_that_waited_for_prune_writes_where_its_verdict_says(tmp_path: Path) -> None:
     made = folder(tmp_path, MODEL, complete=False)
     written = threading.Event()

@@ -5,6 +5,7 @@ In the cache volume an engine has a folder named by its content:
   <key>/.partial  what the tools write: the converted checkpoint, the engine on its way
   <key>/.lock     held by the one that builds: a second waits, and finds the engine
   <key>/.tandem   the folder's name, by which `tandem cache prune` knows that Tandem made it
+  <key>/.used-by-NAMESPACE  that has asked for it, as the fetcher writes it
 The verdict is a condition, like the preflight's. A build that trying again cannot help is a verdict of False with
 exit code 0; what another pod may do better (a tool that was killed, a volume that fails) has exit code 1.
 """
@@ -102,7 +103,7 @@ def _build(build: EngineBuildPlan, examples: Path, progress: BuildProgress) -> s
     home = build.folder.parent
     partial = home / ".partial"
     with _lock(home):
-        (home / ".tandem").write_text(f"{home.parent.name}/{home.name}\n", encoding="utf-8")
+        _mark(home)
         if build.folder.is_dir():
             with contextlib.suppress(OSError):  # a volume that is only read keeps its times
                 os.utime(home)  # asked for: not pruned soon, though no revision may refer to it yet
@@ -122,6 +123,12 @@ def _build(build: EngineBuildPlan, examples: Path, progress: BuildProgress) -> s
         _sync(home)
         shutil.rmtree(partial)
     return f"built: {build.folder}"
+
+
+def _mark(home: Path) -> None:
+    (home / ".tandem").write_text(f"{home.parent.name}/{home.name}\n", encoding="utf-8")
+    if namespace := os.environ.get("TANDEM_NAMESPACE"):
+        (home / f".used-by-{namespace}").touch()
 
 
 def _look_at(model: Path) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 from tandem.client.bench.base import base_name, base_service
 from tandem.client.bench.figures import Level, Side, Window, problem, refused, unjudged, verdict
 from tandem.client.bench.load import Load, play
+from tandem.client.bench.plot import svg
 from tandem.client.bench.record import ServedRevision, keep, serving
 from tandem.client.generate.app import Endpoint, connect, until_signal
 from tandem.client.generate.client import TritonClient
@@ -51,10 +52,16 @@ class BenchmarkPlan:
         return self.base or self.against is not None
 
 
-def bench(target: Endpoint, plan: BenchmarkPlan, *, file: Path | None, no_color: bool) -> int:
-    """Run a plan and print it, as far as it came; returns the exit code. Signals end it.
+@dataclass(frozen=True)
+class Files:
+    """Where a result is written, too: as JSON (`-`: to standard output, in the table's place), and as a picture."""
 
-    `file`: where the same is written as JSON; `-`: to standard output, in the table's place.
+    json: Path | None = None
+    plot: Path | None = None
+
+
+def bench(target: Endpoint, plan: BenchmarkPlan, files: Files, *, no_color: bool) -> int:
+    """Run a plan and print it, as far as it came; returns the exit code. Signals end it.
 
     Raises:
         GenerateError: a service or its server cannot be reached, or refuses the requests.
@@ -68,7 +75,7 @@ def bench(target: Endpoint, plan: BenchmarkPlan, *, file: Path | None, no_color:
     finally:
         progress.close()
         if levels:  # also where a later one could not be measured
-            _show(plan, levels, stdout_console(no_color), file)
+            _show(plan, levels, stdout_console(no_color), files)
     for before in measured if code == 0 else ():
         against = plan.against.name or plan.against.url if plan.against else base_name(target.name) * plan.base
         recorded = asyncio.run(keep(before, levels, against))
@@ -76,16 +83,18 @@ def bench(target: Endpoint, plan: BenchmarkPlan, *, file: Path | None, no_color:
     return code or (EXIT_NO_VERDICT if problem(levels) else 0)
 
 
-def _show(plan: BenchmarkPlan, levels: Sequence[Level], console: Console, file: Path | None) -> None:
+def _show(plan: BenchmarkPlan, levels: Sequence[Level], console: Console, files: Files) -> None:
     found = json.dumps(as_dict(plan, levels))
-    if file == STDOUT:
+    if files.plot:
+        files.plot.write_text(svg(levels), encoding="utf-8")
+    if files.json == STDOUT:
         console.out(found, highlight=False)
         return
     console.print(table(levels))
     for line in filter(None, (verdict(levels), unjudged(levels), refused(levels))):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if file:
-        file.write_text(f"{found}\n", encoding="utf-8")
+    if files.json:
+        files.json.write_text(f"{found}\n", encoding="utf-8")
 
 
 async def _run(

@@ -192,6 +192,14 @@ def test_an_engine_is_known_for_tandems(image: Path) -> None:
     assert (found.removed, found.left, home.exists()) == ((f"engines/{KEY}",), {}, False)
 
 
+def test_an_engine_that_another_namespace_uses_is_left(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_NAMESPACE", "team-a")
+    built(image)
+    found = prune(image / "cache", [], 0, dry_run=False, namespace="team-b")
+    assert (found.removed, found.left) == ((), {f"engines/{KEY}": "Shared"})
+    assert prune(image / "cache", [], 0, dry_run=False, namespace="team-a").removed == (f"engines/{KEY}",)
+
+
 def test_a_build_that_waited_for_prune_locks_what_has_the_name_now(tmp_path: Path) -> None:
     home = tmp_path / "engines" / KEY
     home.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Git repositories over HTTP, by git's own program (git-http-backend(1)): what Flux reads."""
+"""Git repositories over HTTP, by git's own program (git-http-backend(1)): what Flux and Argo CD read."""
 
 import os
 import subprocess

@@ -1,0 +1,1 @@
+"""Argo CD's own controller (`make argo`), which serves the files of examples/gitops."""
