@@ -201,7 +201,8 @@ def test_a_new_row_among_many_drafts_a_round_later(engines: TritonServer, known:
     seed = 54_000 + known
     rows = [prompt(12 + i) for i in range(known)]
     sequences = [next(_numbers) for _ in range(known + 1)]
-    rows = after(play(engines, a_round(rows, seed, sequences=sequences[:-1])), rows) + [prompt(30)]
+    found = play(engines, a_round(rows, seed, sequences=sequences[:-1]))
+    rows = [*after(found, rows), prompt(30)]
     first = play(engines, a_round(rows, seed, sequences=sequences))
     assert [len(drafts(first, i)) for i in range(known + 1)] == [K] * known + [0 if waits else K]
     assert tokens(first, known) == expected(engines, rows[-1], 0 if waits else K, K)[1]
