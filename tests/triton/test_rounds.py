@@ -196,6 +196,24 @@ def test_a_longer_draft_comes_a_round_later_and_none_is_made_in_vain(engines: Tr
     eventually(lambda: calls(engines, seed) == 4, "each round is drafted once, the next one too")
 
 
+@pytest.mark.parametrize(("known", "waits"), [(2, False), (3, True)])
+def test_a_new_row_among_many_drafts_a_round_later(engines: TritonServer, known: int, waits: bool) -> None:
+    seed = 54_000 + known
+    rows = [prompt(12 + i) for i in range(known)]
+    sequences = [next(_numbers) for _ in range(known + 1)]
+    found = play(engines, a_round(rows, seed, sequences=sequences[:-1]))
+    rows = [*after(found, rows), prompt(30)]
+    first = play(engines, a_round(rows, seed, sequences=sequences))
+    assert [len(drafts(first, i)) for i in range(known + 1)] == [K] * known + [0 if waits else K]
+    assert tokens(first, known) == expected(engines, rows[-1], 0 if waits else K, K)[1]
+    rows = after(first, rows)
+    second = play(engines, a_round(rows, seed, sequences=sequences))
+    for i, row in enumerate(rows):
+        assert (drafts(second, i), tokens(second, i)) == expected(engines, row, K, K)
+    made = 2 * known + (known + 1) * 2 + (not waits)
+    eventually(lambda: calls(engines, seed) == made, "each row is drafted once a round, the next one too")
+
+
 def test_other_tokens_than_foreseen_are_drafted_anew(engines: TritonServer) -> None:
     seed, row, sequence = 52_001, prompt(15), next(_numbers)
     play(engines, a_round([row], seed, sequences=[sequence]))

@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -112,6 +113,7 @@ class Engine:
         self._scheduler = scheduler
         self._inbox: deque[tuple[Request, Sink, Call]] = deque()
         self._wake = threading.Condition()
+        self._stepping = threading.Lock()  # of the scheduler; taken before `_wake`
         self._open = True
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -147,8 +149,24 @@ class Engine:
             if not self._open:
                 raise EngineStopped(STOPPED)
             self._inbox.extend(queued)
+        self._begin()
+        with self._wake:
             self._wake.notify()
         return [call for _, _, call in queued]
+
+    def _begin(self) -> None:
+        """Give an idle backend its first pass on this thread.
+
+        The engine's thread would have to wake up first, and to get the interpreter's lock, which this one has.
+        """
+        if not self._stepping.acquire(blocking=False):
+            return
+        try:
+            if self._scheduler.idle and self._take_inbox():
+                with suppress(Exception):  # the engine's thread meets it again, and ends all requests
+                    self._scheduler.begin()
+        finally:
+            self._stepping.release()
 
     def cancel(self, call: Call) -> None:
         """End a request at the next pass; its sink gets Finish.CANCELLED. No effect once it has ended."""
@@ -167,24 +185,29 @@ class Engine:
     def _run(self) -> None:
         """Until closed. An error in a step ends all requests: none is left waiting for ever."""
         try:
-            while self._receive():
-                self._scheduler.step()
+            while self._wait():
+                with self._stepping:
+                    self._take_inbox()
+                    self._scheduler.step()
         finally:
-            with self._wake:
-                self._open = False
+            with self._stepping:
+                with self._wake:
+                    self._open = False
                 self._take_inbox()
-            self._scheduler.fail_all(STOPPED)
+                self._scheduler.fail_all(STOPPED)
 
-    def _receive(self) -> bool:
-        """Move submitted requests to the scheduler, waiting for one if idle; False: closed."""
+    def _wait(self) -> bool:
+        """Wait for something to do; False: closed."""
         with self._wake:
             while self._open and self._scheduler.idle and not self._inbox:
                 self._wake.wait()
-            self._take_inbox()
             return self._open
 
-    def _take_inbox(self) -> None:
-        while self._inbox:
-            request, sink, call = self._inbox.popleft()
-            call.sequence = self._scheduler.queue(request, sink)
-            call.sequence.cancelled = call.cancelled
+    def _take_inbox(self) -> bool:
+        """Move submitted requests to the scheduler; whether it is to work on them."""
+        with self._wake:
+            while self._inbox:
+                request, sink, call = self._inbox.popleft()
+                call.sequence = self._scheduler.queue(request, sink)
+                call.sequence.cancelled = call.cancelled
+            return self._open

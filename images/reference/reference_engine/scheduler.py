@@ -94,6 +94,12 @@ class Scheduler:
         self._waiting.clear()
         self._flight = None
 
+    def begin(self) -> None:
+        """Give the first pass, for `step` to go on from there; not where the backend would compute meanwhile."""
+        if self._flight is None and self._model.feeds(()):
+            self._admit()
+            self._flight = self._give()
+
     def step(self) -> None:
         """One iteration."""
         self._drop_cancelled()

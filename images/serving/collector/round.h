@@ -50,6 +50,7 @@ class Round {
   // Take what was drafted ahead; the rows that have to be drafted now.
   std::vector<size_t> Claim() {
     std::vector<size_t> fresh;
+    size_t claimed = 0;
     std::lock_guard lock(rounds_.mutex);
     rounds_.live[id_] = this;
     for (size_t i = 0; i < inputs_.count; ++i) {
@@ -62,6 +63,7 @@ class Round {
         // One that is shorter than wanted now, too: drafts grow a round later, and none is made in vain.
         if (same && ahead->error.empty()) {
           claims_[i] = {ahead, row};
+          ++claimed;
           begun_ = std::min(begun_, ahead->begun);
           if (!ahead->ended && (ahead->waiting.empty() || ahead->waiting.back() != this)) {
             ahead->waiting.push_back(this);
@@ -72,6 +74,8 @@ class Round {
       }
       if (inputs_.wanted[i] > 0) fresh.push_back(i);
     }
+    // A new prompt's draft would hold up the drafts of many. It is made ahead of the next round, together with theirs.
+    if (kMany * fresh.size() <= claimed) fresh.clear();
     return fresh;
   }
 

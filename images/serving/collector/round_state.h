@@ -14,6 +14,8 @@ namespace rounds {
 
 constexpr uint64_t kYoung = 250'000'000;    // ns in which a draft ahead should end, and a verification follow it
 constexpr uint64_t kStale = 1'000'000'000;  // ns after which nobody is thought to ask for a draft: the sequence is over
+// Rows with a draft made ahead for which one without gives up its own: it loses the draft, they a few steps' time.
+constexpr size_t kMany = 3;
 
 class Round;
 

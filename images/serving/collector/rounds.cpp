@@ -3,7 +3,8 @@
 // A model X_rounds calls the engine X, and the draft engine beside it. A call makes a round for a row a sequence: the
 // draft engine drafts, the target verifies what it drafted, and both answers go back together. While who asked reads
 // them, the draft engine is at work on the next round already (`Ahead`): the next call for a sequence takes its draft
-// from there, if it is about the same tokens. So neither engine waits for a process of Python between its calls.
+// from there, if it is about the same tokens. So neither engine waits for a process of Python between its calls. A new
+// row among many that were drafted ahead has no draft in its first round, and is drafted ahead with them for the next.
 //
 //   round_sequence int64[B, 1]      names a row's sequence, for as long as it lasts
 //   round_draft_length int32[B, 1]  tokens to draft

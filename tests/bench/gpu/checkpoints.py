@@ -2,6 +2,7 @@
 
 `python -m bench.gpu.checkpoints --out FOLDER` (as `bench.gpu`) writes FOLDER/{target,draft}, 16 and 2.5 GB, which the
 reference engine loads as any checkpoint, and FOLDER/steps.json: ms of the passes of rounds, by "role rows tokens".
+With `--target 70B/24` the target has 45 GB: the shape of 70B with 24 of its 80 layers.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from reference_engine.torch_backend.loading import Sizes
 from reference_engine.torch_backend.model import TorchModel
 
 PAIR = Path(reference_engine.__file__).resolve().parents[1] / "pair"
-ROLES = {"target": "8B", "draft": "1B"}
+TARGETS = {"8B": shapes.CONFIGS["8B"], "70B/24": shapes.CUT_70B}
 LENGTHS = (1, 2, 4, 6, 7)
 REPEATS = 20
 
@@ -56,7 +57,7 @@ def steps(model: TorchModel, role: str, streams: list[int], context: int) -> dic
 
 def make(role: str, options: argparse.Namespace, per_second: float) -> dict[str, Any]:
     """One model: written while its passes are timed."""
-    config: LlamaConfig = shapes.CONFIGS[ROLES[role]]
+    config: LlamaConfig = TARGETS[options.target] if role == "target" else shapes.CONFIGS["1B"]
     started = time.perf_counter()
     module = wide.module(PAIR / role, config, shapes.random_module)
     write(module, PAIR / role, options.out / role)
@@ -72,6 +73,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.checkpoints", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--target", choices=TARGETS, default="8B")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--context", type=int, default=464, help="tokens in the KV cache of a timed pass")
     options = parser.parse_args()
@@ -84,7 +86,7 @@ def main() -> None:
         "steps_ms": {},
         "bound_ms": {},
     }
-    for role in ROLES:
+    for role in ("target", "draft"):
         made = make(role, options, per_second)
         for name, values in made.items():
             figures[name] |= values

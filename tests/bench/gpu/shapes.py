@@ -23,6 +23,11 @@ CONFIGS = {
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=False, **_COMMON,
     ),
 }  # fmt: skip
+CUT_70B = LlamaConfig(
+    hidden_size=8192, intermediate_size=28672, num_hidden_layers=24, num_attention_heads=64, head_dim=128,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=False, **_COMMON,
+)  # fmt: skip
+"""Llama 3.1 70B with 24 of its 80 layers: 45 GB."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from reference_engine.choice import Choice, Pick
 from reference_engine.engine import Engine, EngineStopped
 from reference_engine.request import Finish, Output, Request, RequestError
 from reference_engine.scheduler import Capacity, Scheduler
-from unit.reference_engine import tiny_llama
+from unit.reference_engine import feeding, tiny_llama
 
 PROMPT = np.arange(20, dtype=np.int32)
 SECONDS = 120
@@ -97,6 +97,28 @@ def test_closing_ends_what_runs() -> None:
         engine.submit(Request(PROMPT, 1), outputs.put)
 
 
+def test_an_idle_engine_gets_its_first_pass_from_who_brings_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the backend goes on by itself; all other passes are the engine's."""
+    scheduler, model = feeding.scheduler()
+    givers: list[bool] = []
+    forward, ours = model.forward, threading.current_thread()
+
+    def noted(segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
+        givers.append(threading.current_thread() is ours)
+        return forward(segments)
+
+    monkeypatch.setattr(model, "forward", noted)
+    engine = Engine(scheduler)
+    outputs: queue.Queue[Output] = queue.Queue()
+    for _ in range(2):
+        engine.submit(Request(PROMPT, 3), outputs.put)
+        assert len(collect(outputs)[-1].tokens) == 3
+    engine.close()
+    assert len(givers) == 6
+    assert givers[0]
+    assert not any(givers[1:3])
+
+
 class BrokenModel:
     """A forward pass that fails."""
 
@@ -107,7 +129,7 @@ class BrokenModel:
         raise AssertionError("no logits to choose from")
 
     def feeds(self, choices: Sequence[Choice]) -> bool:
-        raise AssertionError("no tokens to feed")
+        return True
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         raise AssertionError("nothing to copy")

@@ -143,46 +143,29 @@ class Input:
         self.array = array
         self._shape = shape
         self._spare = spare_slot
-        parts = np.split(array, np.cumsum(list(shape.sizes().values()))[:-1])
-        self._ids, self._positions, self._slots, self._tile_row, self._tile_count, self._wanted = parts
 
     def fill(self, segments: Sequence[Segment]) -> None:
-        """Write a pass; padding goes to the spare slot."""
-        self.array[:] = 0
-        self._slots[:] = self._spare
-        if not segments:
-            return
-        slots, starts, counts, wanted = np.array(
-            [(each.slot, each.start, len(each.tokens), each.logits) for each in segments], np.int32
-        ).T
-        ends = np.cumsum(counts)
-        firsts, total = ends - counts, int(ends[-1])
-        rows = np.arange(total, dtype=np.int32)
-        self._ids[:total] = np.concatenate([each.tokens for each in segments])
-        self._positions[:total] = np.repeat(starts - firsts, counts) + rows
-        self._slots[:total] = np.repeat(slots, counts)
-        self._tile(firsts, counts)
-        kept = int(wanted.sum())
-        # Mostly all rows are wanted.
-        self._wanted[:kept] = rows if kept == total else np.repeat(ends - wanted, wanted) + _within(wanted)
+        """Write a pass; padding goes to the spare slot.
+
+        Made of lists: mostly a pass has few rows, for which numpy's calls take several times as long.
+        """
+        parts: dict[str, list[int]] = {name: [] for name in _FIELDS}
+        for each in segments:
+            count, first = len(each.tokens), len(parts["ids"])
+            end = first + count
+            parts["ids"] += each.tokens.tolist()
+            parts["positions"] += range(each.start, each.start + count)
+            parts["slots"] += [each.slot] * count
+            tiles = range(first, end, self._shape.tile_tokens)
+            parts["tile_row"] += tiles
+            parts["tile_count"] += [min(self._shape.tile_tokens, end - row) for row in tiles]
+            parts["wanted"] += range(end - each.logits, end)
+        values: list[int] = []
+        for name, size in self._shape.sizes().items():
+            padding = self._spare if name == "slots" else 0
+            values += parts[name] + [padding] * (size - len(parts[name]))
+        self.array[:] = values
 
     def copy(self, array: IntArray) -> None:
         """Write a pass that another of this shape was filled with."""
         self.array[:] = array
-
-    def _tile(self, firsts: IntArray, counts: IntArray) -> None:
-        """Cut the segments into tiles; mostly each is one."""
-        size = self._shape.tile_tokens
-        if int(counts.max()) > size:
-            tiles = -(-counts // size)
-            ends = np.repeat(firsts + counts, tiles)
-            firsts = np.repeat(firsts, tiles) + _within(tiles) * size
-            counts = np.minimum(ends - firsts, size)
-        self._tile_row[: len(firsts)] = firsts
-        self._tile_count[: len(firsts)] = counts
-
-
-def _within(counts: IntArray) -> IntArray:
-    """0, 1 .. count - 1 for each of the counts, one after the other."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1], dtype=np.int32) - np.repeat(ends - counts, counts)

@@ -23,7 +23,7 @@ import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
 import triton_python_backend_utils as pb_utils
 
 from reference_engine import engine, responses, statistics, tensors
-from reference_engine.delivery import Delivery, at_once
+from reference_engine.delivery import Delivery, Lane, at_once
 from reference_engine.request import Finish, Output, RequestError
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -38,7 +38,7 @@ _NO_STREAM = {
 
 class Exchange:
     """One Triton request: its rows in the engine, its responses. Outputs come on the engine's thread, which sends
-    what is one response, and leaves the others to `delivery`."""
+    a row's only one, and leaves streams to `delivery`."""
 
     def __init__(self, request: Any, decoupled: bool, delivery: Delivery) -> None:
         self.request_id: str = request.request_id()
@@ -53,12 +53,15 @@ class Exchange:
         self._open_rows = self._unsent_rows = 0
         self._outputs: deque[tuple[int, Output]] = deque()
         self._handed = False  # to the lane, for `_send`
-        self._lane = at_once if self._together else delivery.lane()
+        self._delivery = delivery
+        self._lane: Lane = at_once
 
     def start(self, rows: list[tensors.Row], runner: engine.Engine) -> None:
         """Submit all rows. Raises RequestError with no row started, and EngineStopped."""
-        if self._together and any(row.request.streaming for row in rows):
-            raise RequestError(_NO_STREAM[self._decoupled])
+        if any(row.request.streaming for row in rows):
+            if self._together:
+                raise RequestError(_NO_STREAM[self._decoupled])
+            self._lane = self._delivery.lane()
         self._answers = responses.Together(rows) if self._together else responses.EachRow(rows)
         self._open_rows = self._unsent_rows = len(rows)
         self.calls = runner.submit_all((row.request, partial(self._sink, i)) for i, row in enumerate(rows))
