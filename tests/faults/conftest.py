@@ -1,10 +1,12 @@
 """One cluster for all plans, of which several run at once."""
 
 import asyncio
+import logging
 import os
 import shutil
 import ssl
 import subprocess
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +23,10 @@ from .observer import Observer
 from .plans import Plan
 from .proxy import client_session
 from .run import Outcome, reference, run
+from .scenarios import SCENARIOS
 from .world import Kubernetes, World
+
+log = logging.getLogger(__name__)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -97,8 +102,6 @@ class Campaign:
     def begin(self, plans: list[Plan]) -> None:
         """Have these run."""
         for plan in plans:
-            self.reference(plan.reference)
-        for plan in plans:
             self._runs[plan.id] = asyncio.create_task(self._run(plan))
 
     async def outcome(self, plan: Plan) -> Outcome:
@@ -123,11 +126,16 @@ class Campaign:
     async def _run(self, plan: Plan) -> Outcome:
         wanted = await self.reference(plan.reference)
         async with self._seats:
-            world = self._world(plan.scenario)
+            world, began = self._world(plan.scenario), time.monotonic()
             try:
-                return await run(world, plan, wanted)
+                found = await run(world, plan, wanted)
+            except AssertionError as error:
+                log.info("%s failed after %.1f s: %s", plan.id, time.monotonic() - began, error)
+                raise
             finally:
                 await world.leave()
+        log.info("%s passed after %.1f s", plan.id, time.monotonic() - began)
+        return found
 
     def _world(self, scenario: str) -> World:
         self._names[scenario] += 1
@@ -153,8 +161,10 @@ async def campaign(
         made = Campaign(
             Kubernetes(session, server, cluster.audit_log), observer, role, tmp_path_factory.mktemp("faults")
         )
-        items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-        asked = [item.callspec.params["plan"] for item in items if "plan" in item.fixturenames]
+        for scenario in SCENARIOS:
+            made.reference(scenario)
+        parameters = [getattr(item, "callspec", None) for item in request.session.items]
+        asked: list[Plan] = [each.params["plan"] for each in parameters if each and "plan" in each.params]
         made.begin(asked)
         yield made
         request.config.stash[TABLE] = table(asked, made.outcomes)

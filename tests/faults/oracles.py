@@ -13,8 +13,10 @@ from tandem.cluster.manifests import is_true
 from .observer import Change, Scene, component, named
 
 KUBERNETES_OWN = ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
-COUNTED = ("ConfigMap", "Deployment", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Service")
-COUNTED += ("ServiceAccount", "HorizontalPodAutoscaler")
+COUNTED = (
+    *("ConfigMap", "Deployment", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Service"),
+    *("ServiceAccount", "HorizontalPodAutoscaler"),
+)
 FROM_ADDRESSES = ("clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort")
 
 

@@ -88,7 +88,7 @@ def kills() -> Iterator[Plan]:
     """Group 1: killed before and after each write, and when all is well."""
     yield Plan(1, "still-killed", "still", Restarted())
     both = ("before", "after")
-    moments = {"create": both, "update": both, "replace": both, "scale": both, "shrink": both}
+    moments: dict[str, tuple[str, ...]] = dict.fromkeys(("create", "update", "replace", "scale", "shrink"), both)
     moments |= dict.fromkeys(("recreate", "orphan", "rollback", "bad"), ("after",))
     for scenario, when in moments.items():
         for request, number in writes(scenario):
@@ -118,8 +118,8 @@ def watches() -> Iterator[Plan]:
         yield _refused(f"update-refused-sis-{code}-long", "update", fault)
     yield _refused("scale-away-25", "scale", partial(Away, 25.0))
     for scenario in ("create", "update", "delete"):
-        course = Down(partial(Away, 6.0))
-        yield Plan(2, f"{scenario}-away-at-start", scenario, course, allowed=("kopf",), deadline=75)
+        away = Down(partial(Away, 6.0))
+        yield Plan(2, f"{scenario}-away-at-start", scenario, away, allowed=("kopf",), deadline=75)
 
 
 def _refused(id_: str, scenario: str, fault: Callable[[], Fault]) -> Plan:
@@ -258,7 +258,7 @@ def rights() -> Iterator[Plan]:
 
 
 GROUPS = (kills, watches, errors, stale, dropped, drift, deletions, leaders, rights)
-QUICK = 8
+QUICK = 16
 """Of so many plans of a group, one is part of `make test`."""
 
 

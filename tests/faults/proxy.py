@@ -136,8 +136,8 @@ class Proxy:
 
     async def _pass_on(self, call: Call, body: bytes) -> web.StreamResponse:
         raw = call.raw
-        if answer := await call.proxy.fault.before(call):
-            return answer
+        if instead := await call.proxy.fault.before(call):
+            return instead
         headers = {name: value for name, value in raw.headers.items() if name.lower() not in DROPPED + COMPRESSED}
         if self._user:
             headers["Impersonate-User"] = self._user

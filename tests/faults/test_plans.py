@@ -10,17 +10,22 @@ from .conftest import Campaign
 from .plans import RECORDED, Plan, is_write, plans, recorded
 from .scenarios import SCENARIOS
 
+OFTEN = ("create", "update", "scale")
+"""Scenarios of most of the plans."""
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=[pytest.mark.quick] * (name in OFTEN)) for name in SCENARIOS]
+)
 async def test_the_recording_is_what_a_run_without_a_fault_does(campaign: Campaign, scenario: str) -> None:
     """The plans follow from it: `UPDATE_GOLDENS=1` writes it anew."""
     found = await campaign.reference(scenario)
     if os.environ.get("UPDATE_GOLDENS"):
         both = {"requests": found.requests, "events": found.events}
         seen = {what: dict(sorted(counted.items())) for what, counted in both.items()}
-        _write({**recorded.__wrapped__(), scenario: seen})
+        _write({**recorded(), scenario: seen})
+        recorded.cache_clear()
     known = Counter(recorded()[scenario]["requests"])
     assert {request for request in known if is_write(request)} == {r for r in found.requests if is_write(r)}
 

@@ -168,7 +168,19 @@ class World:
     async def apply(self, manifest: dict[str, Any], manager: str = "user") -> None:
         """Server-side apply of a service."""
         path = self.path("sis", manifest["metadata"]["name"])
-        await self.kubernetes.ask("PATCH", path, manifest, content=APPLY, fieldManager=manager, force="true")
+        sent = {"content": APPLY, "fieldManager": manager, "force": "true"}
+        await self._shown(await self.kubernetes.ask("PATCH", path, manifest, **sent))
+
+    async def _shown(self, written: dict[str, Any]) -> None:
+        """Wait until the scene has what was written of the service: what is waited for next is of that."""
+        version = int(written["metadata"]["resourceVersion"])
+
+        def is_shown() -> bool:
+            service = self.scene.service
+            return service is None or int(service["metadata"]["resourceVersion"]) >= version
+
+        await self.until("the service to be there", lambda: self.scene.service is not None)
+        await self.until("the change to be there", is_shown)
 
     async def create(self, resource: str, manifest: dict[str, Any]) -> None:
         """Create an object."""
@@ -176,7 +188,9 @@ class World:
 
     async def merge(self, resource: str, name: str, patch: dict[str, Any], subresource: str = "") -> None:
         """Merge-patch an object."""
-        await self.kubernetes.ask("PATCH", self.path(resource, name, subresource), patch, content=MERGE)
+        written = await self.kubernetes.ask("PATCH", self.path(resource, name, subresource), patch, content=MERGE)
+        if resource == "sis":
+            await self._shown(written)
 
     async def delete(self, resource: str, name: str, propagation: str = "Background") -> None:
         """Delete an object; do not wait."""
