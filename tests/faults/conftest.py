@@ -134,7 +134,7 @@ class Campaign:
                 raise
             finally:
                 await world.leave()
-        log.info("%s passed after %.1f s", plan.id, time.monotonic() - began)
+        log.info("%s passed after %.1f s, recovery %.1f s", plan.id, time.monotonic() - began, found.recovery)
         return found
 
     def _world(self, scenario: str) -> World:

@@ -10,7 +10,7 @@ from .injected import Kill, Meanwhile, Stale
 from .proxy import Fault
 from .requests import Request
 from .scenarios import Scenario, Step
-from .world import World
+from .world import PATIENCE_SECONDS, World
 
 Course = Callable[[World, Scenario], Awaitable[Fault | None]]
 """Returns once the fault is over; what is left is for the operator to do."""
@@ -25,7 +25,8 @@ async def act(world: World, scenario: Scenario) -> None:
 async def over(world: World, fault: Fault) -> None:
     """Wait until a fault has struck, and is over."""
     await world.until("the fault to strike", lambda: fault.struck)
-    await world.until("the fault to be over", lambda: getattr(fault, "over", True))
+    seconds = PATIENCE_SECONDS + getattr(fault, "seconds", 0.0)
+    await world.until("the fault to be over", lambda: getattr(fault, "over", True), seconds)
 
 
 @dataclass(frozen=True)

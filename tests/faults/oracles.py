@@ -129,7 +129,7 @@ def orphans(scene: Scene) -> list[str]:
     return wrong
 
 
-UNHANDLED = re.compile(r"^Traceback|^ERROR .*asyncio|Task exception was never retrieved|unhandled", re.M)
+UNHANDLED = re.compile(r"^Traceback|ERROR +asyncio|never retrieved", re.M)
 
 
 def unhandled(log: str, allowed: Sequence[str] = ()) -> list[str]:

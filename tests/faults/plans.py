@@ -212,6 +212,8 @@ def drift() -> Iterator[Plan]:
 def deletions() -> Iterator[Plan]:
     """Group 8: the service, or its namespace, is deleted at each write; with the operator away."""
     yield Plan(8, "delete-while-down", "delete", Down())
+    yield Plan(8, "foreground", "foreground", Together())
+    yield Plan(8, "foreground-while-down", "foreground", Down())
     for request, number in writes("create"):
         course: Course = At(request, number, delete)
         yield Plan(8, f"create-deleted-at-{request}-{number}", "create", course, ends="delete", counts=False)

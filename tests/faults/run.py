@@ -74,32 +74,36 @@ async def run(world: World, plan: Plan, wanted: Outcome) -> Outcome:
         ended = time.monotonic()
         recovered = await _converged(world, plan, wanted)
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{told(world)}") from error
+        raise AssertionError(f"{error}\n{seen_of(world)}") from error
     changes = world.scene.changes[start:]
     found = Outcome(world.state(), made(changes), servers(changes, pods))
     wrong = [line async for line in _wrong(world, plan, wanted, found)]
     if fault is not None and not fault.struck:
         wrong.append("the fault did not strike")
-    assert not wrong, "\n".join([*wrong, told(world)])
+    assert not wrong, "\n".join([*wrong, seen_of(world)])
     since = max(fault.struck if fault else began, min(ended, recovered))
     found.recovery = max(0.0, recovered - since)
     return found
 
 
 async def _converged(world: World, plan: Plan, wanted: Outcome) -> float:
-    """Wait until all is as in the reference, and stays so without a write; when that was (a, c)."""
-    deadline = time.monotonic() + plan.deadline
-    since = 0.0
-    seen = -1
+    """Wait until all is as in the reference, and stays so without a write while the operators are ready (a, c).
+
+    Returns when it was so first."""
+    deadline, since, seen, lines = time.monotonic() + plan.deadline, 0.0, -1, ["nothing was looked at"]
+    ready = 0.0 if plan.honest else 1.0
     while True:
         if seen != len(world.scene.changes):
             seen = len(world.scene.changes)
             lines = list(differences(wanted.state, world.state()))
             since = since or time.monotonic() if not lines else 0.0
+        if not ready and await world.are_ready():
+            ready = time.monotonic()
         now = time.monotonic()
-        if since and now - max(since, world.written_at) > QUIET_SECONDS:
+        if since and ready and now - max(since, ready, world.written_at) > QUIET_SECONDS:
             return since
-        assert now < deadline, "\n".join([f"not as it should be within {plan.deadline:.0f} s:", *lines])
+        problems = lines or ["the operators are not ready"]
+        assert now < deadline, "\n".join([f"not as it should be within {plan.deadline:.0f} s:", *problems])
         await asyncio.sleep(0.1)
 
 
@@ -136,7 +140,7 @@ def _servers(wanted: Servers, found: Servers, fewer_ready: bool) -> Iterator[str
         yield f"{found.fewest_ready} servers were ready, where {wanted.fewest_ready} can be"
 
 
-def told(world: World) -> str:
+def seen_of(world: World) -> str:
     """What helps to see why: writes, and the end of the logs."""
     lines = [f"{write.at:.2f} {write.request} {write.status}" for proxy in world.proxies for write in proxy.writes]
     logs = [f"--- {operator.name}\n{operator.text()[-3000:]}" for operator in world.operators]

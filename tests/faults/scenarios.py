@@ -62,6 +62,11 @@ async def delete(world: "World") -> None:
     await world.delete("sis", "svc")
 
 
+async def delete_children_first(world: "World") -> None:
+    """As `kubectl delete --cascade=foreground`: the service is there until its children are gone."""
+    await world.delete("sis", "svc", propagation="Foreground")
+
+
 async def recreate(world: "World") -> None:
     """Delete, and create under the same name as soon as that is free: children of the old one may still be there."""
     await world.delete("sis", "svc")
@@ -102,6 +107,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "scale": Scenario((apply(),), (scale(3),)),
     "shrink": Scenario((apply(replicas=3),), (scale(1),)),
     "delete": Scenario((apply(),), (delete,), gone),
+    "foreground": Scenario((apply(),), (delete_children_first,), gone),
     "recreate": Scenario((apply(),), (recreate,)),
     "orphan": Scenario((apply(),), (orphan,)),
     "rollback": Scenario((apply(), apply(**SECOND)), (apply(),)),

@@ -17,7 +17,7 @@ FOUND = [
     ("children of another owner are ours", "recreate-while-down-unsettled"),
     ("a Job's verdict is thrown away before it is recorded", "create-kill-before-apply-configmaps-preflight-1"),
     ("revisions that pods mount are pruned", "update-kill-after-apply-deployments-server-1"),
-    ("a service that is being deleted is served", "create-namespace-deleted-at-apply-jobs-preflight-1"),
+    ("a service that is being deleted is served", "foreground"),
 ]
 BY_ID = {plan.id: plan for plan in plans()}
 QUICK_SECONDS = 20.0

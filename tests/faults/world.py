@@ -22,10 +22,11 @@ QUIET_SECONDS = 3.0
 """Without a write: three comparisons with what the API server lists, and what they ask for."""
 STILL_SECONDS = 0.7
 """Without a change, before a fault."""
-PATIENCE_SECONDS = 45.0
+PATIENCE_SECONDS = 60.0
 RESTARTED_SECONDS = 0.3
 """From the end of an operator to the next one's beginning."""
-LEASE = {"durationSeconds": 6, "renewSeconds": 1}
+ALONE, TOGETHER = {"durationSeconds": 15, "renewSeconds": 5}, {"durationSeconds": 6, "renewSeconds": 2}
+"""Leases of one operator, and of two, of which one waits for the other's to end."""
 KINDS: dict[str, Kind] = {
     **{kind.plural: kind for kind in BY_KIND.values()},
     "sis": BY_KIND["SpeculativeInferenceService"],
@@ -117,18 +118,18 @@ class World:
             },
         )
         for number in range(operators):
-            await self._add(number, defect)
+            await self._add(number, defect, ALONE if operators == 1 else TOGETHER)
         self._supervisor = asyncio.create_task(self._supervise())
 
     def user(self, number: int) -> str:
         """Whom the API server takes an operator for; the audit log names it."""
         return f"system:serviceaccount:{self.name}:{ACCOUNT}-{number}"
 
-    async def _add(self, number: int, defect: str) -> None:
+    async def _add(self, number: int, defect: str, lease: dict[str, int]) -> None:
         proxy = Proxy(self.kubernetes.session, self.kubernetes.server, self.user(number))
         await proxy.start()
-        settings = {"namespaces": [self.name], "resyncSeconds": RESYNC_SECONDS, "workers": 2}
-        settings["lease"] = {**LEASE, "name": self.name}
+        settings: dict[str, Any] = {"namespaces": [self.name], "resyncSeconds": RESYNC_SECONDS, "workers": 2}
+        settings["lease"] = {**lease, "name": self.name}
         made = OperatorProcess(self.folder, f"operator-{number}", settings, proxy.port, defect)
         proxy.on_kill = made.kill
         self.proxies.append(proxy)
@@ -259,6 +260,11 @@ class World:
                 return answer.status, await answer.text()
         except aiohttp.ClientError as error:
             return 0, str(error)
+
+    async def are_ready(self) -> bool:
+        """Whether each operator that is to run says so."""
+        running = [operator for operator in self.operators if not operator.down]
+        return all([(await self.probe(operator, "/readyz"))[0] == 200 for operator in running])
 
     async def interrupted(self, fault: Meanwhile) -> None:
         """Wait until a request is held."""
