@@ -1,13 +1,11 @@
 """What somebody else does to a service's objects."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from tandem.children.comparison import owned_fields
 
-from .oracles import differences
 from .requests import role
 from .scenarios import Step, scale
 from .world import JSON_PATCH, KINDS, Refused, World
@@ -41,24 +39,26 @@ def change_fields(resource: str, wanted: str) -> Step:
     """Remove or change each field of a child that is ours, one after the other, each once the last is repaired."""
 
     async def step(world: World) -> None:
-        before = world.state()
-        changed = 0
+        key = f"{KINDS[resource].kind}/{child(world, resource, wanted)['metadata']['name']}"
+        before, changed = world.state()[key], 0
         for pointer in list(pointers(child(world, resource, wanted))):
-            if not await _change(world, resource, wanted, pointer):
+            if not (version := await _change(world, resource, wanted, pointer)):
                 continue  # the API server lets nobody change it
             changed += 1
-            await asyncio.sleep(0.05)
             await world.until(
-                f"{pointer} to be repaired ({list(differences(before, world.state()))})",
-                lambda: not list(differences(before, world.state())),
+                f"{pointer} to be changed and repaired",
+                lambda version=version: (  # type: ignore[misc]
+                    int(child(world, resource, wanted)["metadata"]["resourceVersion"]) > version
+                    and world.state()[key] == before
+                ),
             )
         assert changed, "the API server lets nobody change anything"
 
     return step
 
 
-async def _change(world: World, resource: str, wanted: str, pointer: str) -> bool:
-    """Whether a field was removed, or got another value."""
+async def _change(world: World, resource: str, wanted: str, pointer: str) -> int:
+    """The resourceVersion with which a field was removed, or got another value; 0: it was not."""
     obj = child(world, resource, wanted)
     path = world.path(resource, obj["metadata"]["name"])
     value = at(obj, pointer)
@@ -71,8 +71,8 @@ async def _change(world: World, resource: str, wanted: str, pointer: str) -> boo
         except Refused:
             continue
         if found["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
-            return True
-    return False
+            return int(found["metadata"]["resourceVersion"])
+    return 0
 
 
 def _other(value: int | str) -> int | str:

@@ -175,6 +175,10 @@ class Down(Fault):
         """Whether it is there again."""
         return bool(self.struck) and time.monotonic() - self.struck > self.seconds
 
+    def concerns(self, request: Request) -> bool:
+        """All that is open ends, too."""
+        return True
+
     async def before(self, call: Call) -> web.Response | None:
         """See the class."""
         if self.over:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tandem import names
 from tandem.cluster.manifests import is_true
+from tandem.digest import digest
 
 from .observer import Change, Scene, component, named
 
@@ -40,6 +41,8 @@ def _body(kind: str, obj: dict[str, Any]) -> dict[str, Any]:
     body["metadata"] = {"labels": meta.get("labels", {}), "annotations": annotations, "owners": owners}
     body["metadata"]["finalizers"] = meta.get("finalizers", [])
     body["metadata"]["deleting"] = "deletionTimestamp" in meta
+    if kind == "ConfigMap":
+        body["data"] = {key: digest(text) for key, text in body["data"].items()}
     if kind == "Service":
         body["spec"] = {key: value for key, value in body["spec"].items() if key not in FROM_ADDRESSES}
     if kind == "SpeculativeInferenceService":
