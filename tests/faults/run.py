@@ -13,6 +13,9 @@ from .proxy import Fault
 from .scenarios import SCENARIOS
 from .world import QUIET_SECONDS, World
 
+REFERENCE_SECONDS = 180.0
+"""All plans of a scenario rest on its reference."""
+
 
 @dataclass
 class Outcome:
@@ -48,11 +51,11 @@ async def reference(world: World, scenario: str) -> Outcome:
     world.proxy.arm(recorder)
     for step in SCENARIOS[scenario].act:
         await step(world)
-    await world.until("the end", lambda: SCENARIOS[scenario].done(world.scene))
+    done = SCENARIOS[scenario].done
+    await world.until("the end", lambda: done(world.scene) and not orphans(world.scene), REFERENCE_SECONDS)
     await world.settled(QUIET_SECONDS)
     changes = world.scene.changes[start:]
     requests = Counter({str(request): number for request, number in world.proxy.calls.items()})
-    assert not (wrong := orphans(world.scene)), wrong
     return Outcome(world.state(), made(changes), servers(changes, pods), requests, recorder.events)
 
 

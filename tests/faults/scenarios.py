@@ -22,6 +22,7 @@ spec:
   draft: {model: {uri: file:///opt/reference/pair/draft}}
   speculation: {decodingType: DraftTarget, maxDraftLen: 4}
 """
+SETTLED_SECONDS = 2.0
 Step = Callable[["World"], Awaitable[None]]
 
 
@@ -86,6 +87,19 @@ async def restart(world: "World") -> None:
     world.operator.kill()
 
 
+async def autoscaled(world: "World") -> None:
+    """Wait until the autoscaler has looked for its figures, of which there are none."""
+    await world.until(
+        "the autoscaler to look",
+        lambda: any(
+            each["type"] == "ScalingActive"
+            for hpa in world.scene.of("HorizontalPodAutoscaler")
+            for each in hpa.get("status", {}).get("conditions") or ()
+        ),
+    )
+    await world.settled(SETTLED_SECONDS)
+
+
 async def nothing(world: "World") -> None:
     """All stays as it is."""
 
@@ -116,5 +130,5 @@ SCENARIOS: Mapping[str, Scenario] = {
     "still": Scenario((apply(),), (nothing,)),
     "restart": Scenario((apply(),), (restart,)),
     "guarded": Scenario((), (apply(**GUARDED),)),
-    "guarded-still": Scenario((apply(**GUARDED),), (nothing,)),
+    "guarded-still": Scenario((apply(**GUARDED), autoscaled), (nothing,)),
 }
