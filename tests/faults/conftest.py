@@ -23,7 +23,6 @@ from .observer import Observer
 from .plans import Plan
 from .proxy import client_session
 from .run import Outcome, reference, run
-from .scenarios import SCENARIOS
 from .world import Kubernetes, World
 
 log = logging.getLogger(__name__)
@@ -161,12 +160,13 @@ async def campaign(
         made = Campaign(
             Kubernetes(session, server, cluster.audit_log), observer, role, tmp_path_factory.mktemp("faults")
         )
-        for scenario in SCENARIOS:
-            made.reference(scenario)
-        parameters = [getattr(item, "callspec", None) for item in request.session.items]
-        asked: list[Plan] = [each.params["plan"] for each in parameters if each and "plan" in each.params]
+        parameters = [each.params for item in request.session.items if (each := getattr(item, "callspec", None))]
+        for each in parameters:
+            if "scenario" in each:
+                made.reference(each["scenario"])
+        asked: list[Plan] = [each["plan"] for each in parameters if "plan" in each]
         made.begin(asked)
         yield made
-        request.config.stash[TABLE] = table(asked, made.outcomes)
+        request.config.stash[TABLE] = table([plan for plan in asked if not plan.defect], made.outcomes)
         made.cancel()
         watching.cancel()
