@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,8 +95,7 @@ class Servers:
 def servers(changes: Sequence[Change], before: Sequence[dict[str, Any]]) -> Servers:
     """From the pods `before` on, over the changes."""
     live = {pod["metadata"]["uid"]: pod for pod in before}
-    most = revisions = 0
-    fewest = sum(map(_serves, live.values()))
+    seen = [_servers(live.values())]
     for change in changes:
         if change.kind != "Pod" or component(change.object) != names.SERVER:
             continue
@@ -104,12 +103,17 @@ def servers(changes: Sequence[Change], before: Sequence[dict[str, Any]]) -> Serv
             live.pop(change.uid, None)
         else:
             live[change.uid] = change.object
-        most = max(most, sum("deletionTimestamp" not in pod["metadata"] for pod in live.values()))
-        revisions = max(
-            revisions, len({pod["metadata"]["labels"].get(names.LABEL_REVISION) for pod in live.values()})
-        )
-        fewest = min(fewest, sum(map(_serves, live.values())))
-    return Servers(most, revisions, fewest)
+        seen.append(_servers(live.values()))
+    return Servers(
+        max(now.most for now in seen), max(now.revisions for now in seen), min(now.fewest_ready for now in seen)
+    )
+
+
+def _servers(live: Collection[dict[str, Any]]) -> Servers:
+    """Of one moment."""
+    revisions = {pod["metadata"]["labels"].get(names.LABEL_REVISION) for pod in live}
+    most = sum("deletionTimestamp" not in pod["metadata"] for pod in live)
+    return Servers(most, len(revisions), sum(map(_serves, live)))
 
 
 def _serves(pod: dict[str, Any]) -> bool:

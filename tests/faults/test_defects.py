@@ -15,7 +15,6 @@ FOUND = [
     ("what failed for now is not tried again", "scale-500-apply-deployments-server-1"),
     ("it is applied without the Lease", "update-leader-paused-at-apply-configmaps-revision"),
     ("a status is written without the Lease", "update-leader-paused-at-apply-jobs-preflight"),
-    ("a Job's verdict is thrown away before it is recorded", "create-kill-after-create-events-1"),
     ("a service that is being deleted is served", "foreground"),
 ]
 BY_ID = {plan.id: plan for plan in plans()}
