@@ -121,6 +121,14 @@ fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this ma
 integration: venv binaries ## The operator on a real API server with simulated nodes
 	$(PY) -m pytest tests/integration --ignore=tests/integration/cluster -n 4 --dist loadfile --no-loadscope-reorder
 
+.PHONY: faults
+faults: venv binaries ## Some of the plans of test-faults, of each group
+	$(PY) -m pytest tests/faults -m quick
+
+.PHONY: test-faults
+test-faults: venv binaries ## A fault at a time between the operator and a real API server, 500 of them (no part of test)
+	$(PY) -m pytest tests/faults
+
 # The newest release of Kubernetes whose autoscaler and schemas differ from those of the other tests.
 .PHONY: next
 next: venv binaries ## Admission and autoscalers on Kubernetes 1.37, too (optional, some minutes more the first time)
@@ -188,7 +196,7 @@ test: lint deps binaries images ## All of the above, setting up what it needs
 test-triton-e2e: venv
 	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e ipv6
 test-others: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 unit docs fetcher cluster integration
+	@$(MAKE) --no-print-directory --keep-going -j 1 unit docs fetcher cluster integration faults
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again

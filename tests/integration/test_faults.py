@@ -1,90 +1,10 @@
-"""Faults from the first day: the operator killed, doubled, cut off from its API server, its watches ended."""
+"""What tests/faults has no plans for: who says that it leads, a clean stop, a definition that goes and comes back."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from cluster.core import Cluster
 
-from .conftest import REPOSITORY, AuditLog, Namespace, OperatorProcess, wait_established, wait_for
-
-Audit = Callable[[], AuditLog]
-
-
-def pods_created(listening: AuditLog, namespace: Namespace) -> int:
-    """Server pods that the ReplicaSet controller made."""
-    return sum(
-        entry["verb"] == "create"
-        and entry.get("objectRef", {}).get("resource") == "pods"
-        and entry["objectRef"].get("namespace") == namespace.name
-        and "replicaset" in entry["user"]["username"]
-        and entry["stage"] == "ResponseComplete"
-        and entry["responseStatus"]["code"] == 201
-        for entry in listening.entries()
-    )
-
-
-# A bring-up takes about two seconds: these fall before, between and after its writes.
-MOMENTS = [0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0]
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_at_any_moment_it_comes_to_the_same_end(
-    operator: OperatorProcess, namespace: Namespace, audit: Audit, moment: float
-) -> None:
-    listening = audit()
-    namespace.apply()
-    time.sleep(moment)
-    operator.kill()
-    operator.start()
-    namespace.wait("Ready", "True")
-    assert {name.split("/")[1].rsplit("-", 1)[0] for name in namespace.children() if "ConfigMap" in name} == {
-        "svc",
-        "svc-preflight",
-    }
-    assert {name for name in namespace.children() if "ConfigMap" not in name} == {
-        "Deployment/svc-server",
-        "PodDisruptionBudget/svc-server",
-        "Service/svc-triton",
-        "ServiceAccount/svc-server",
-    }
-    assert pods_created(listening, namespace) == len(namespace.server_pods()) == 1
-
-
-def test_killed_when_all_is_well_nothing_is_written(
-    operator: OperatorProcess, namespace: Namespace, audit: Audit
-) -> None:
-    namespace.apply()
-    namespace.wait_settled()
-    pods = namespace.server_pods()
-    listening = audit()
-    operator.kill()
-    operator.start().wait_ready()
-    time.sleep(3)
-    assert listening.operator_writes(namespace) == []
-    assert namespace.server_pods() == pods
-
-
-def test_edits_made_while_it_was_away_are_found(operator: OperatorProcess, namespace: Namespace) -> None:
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    operator.kill()
-    namespace.run("delete", "service", "svc-triton")
-    namespace.apply(speculation__maxDraftLen=2)
-    operator.start()
-    namespace.wait("Ready", "True")
-    assert namespace.get("service", "svc-triton")
-
-
-def test_a_service_deleted_while_it_was_away_leaves_nothing(operator: OperatorProcess, namespace: Namespace) -> None:
-    """No finalizer: deletion needs no operator."""
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    operator.kill()
-    namespace.run("delete", "sis", "svc", "--timeout=90s")
-    wait_for("all children to go", lambda: not namespace.children() and not namespace.server_pods())
+from .conftest import REPOSITORY, Namespace, OperatorProcess, wait_established, wait_for
 
 
 def test_two_operators_one_writes_and_the_other_takes_over(
