@@ -47,10 +47,10 @@ in which nothing is written then."""
 class World:
     """A cluster with operators, of one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, collects: float = 1.0) -> None:
         self.loop, self.random, self.patch = VirtualLoop(), Random(seed), pytest.MonkeyPatch()
         prepare(self.loop, self.random, self.patch)
-        self.cluster = Cluster(self.loop, self.random)
+        self.cluster = Cluster(self.loop, self.random, collects)
         self.judge = Judge(self.cluster)
         self.processes = Processes(self.cluster, load_settings().model_copy(update={"resync_seconds": COMPARED}))
         self.processes.start()
@@ -182,10 +182,16 @@ WAITED = st.sampled_from(WAITS)
 class Interleavings(RuleBasedStateMachine):
     """What may happen, in any order."""
 
-    @initialize(seed=st.integers(0, 2**32 - 1), history=st.sampled_from((None, 0)), taken=st.booleans(), then=WAITED)
-    def begin(self, seed: int, history: int | None, taken: bool, then: float) -> None:
+    @initialize(
+        seed=st.integers(0, 2**32 - 1),
+        collects=st.sampled_from((1.0, 20.0)),
+        history=st.sampled_from((None, 0)),
+        taken=st.booleans(),
+        then=WAITED,
+    )
+    def begin(self, seed: int, collects: float, history: int | None, taken: bool, then: float) -> None:
         """A cluster with a service that is on its way; of which a name may be somebody else's."""
-        self.world = World(seed)
+        self.world = World(seed, collects)
         self.cluster, self.processes = self.world.cluster, self.world.processes
         self.faults: list[Faulty] = []
         self.cluster.fault = self.fault
@@ -213,6 +219,14 @@ class Interleavings(RuleBasedStateMachine):
         uid = service["metadata"]["uid"] if (service := self.world.service) else None
         owned = [obj for obj in self.cluster.objects.values() if owner_uid(obj) == uid]
         return sorted(owned, key=lambda obj: (obj["kind"], obj["metadata"]["name"]))
+
+    @rule(change=CHANGES, after=st.sampled_from((0.02, 0.04, 0.08)), also=CHANGES, then=WAITED)
+    def change_twice(self, change: Change, after: float, also: Change, then: float) -> None:
+        """Something changes while what changed before is worked at."""
+        change(self)
+        self.world.wait(after)
+        also(self)
+        self.world.wait(then)
 
     @rule(change=CHANGES, fault=st.none() | FAULTY, unheard=st.booleans(), then=WAITED)
     def change(self, change: Change, fault: Faulty | None, unheard: bool, then: float) -> None:
@@ -264,6 +278,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def _end(self) -> None:
         self.faults.clear()
+        self.processes.resume()
         for obj in list(self.cluster.objects.values()):
             if obj["metadata"]["uid"] in self.world.judge.foreign:
                 self.cluster.remove(obj, "somebody")
