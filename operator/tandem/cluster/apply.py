@@ -1,4 +1,9 @@
-"""Carrying out a plan, and writing a status."""
+"""Carrying out a plan, and writing a status.
+
+Each write names the resourceVersion that the plan rests on: a process that stood still past its Lease, with a request
+on its way, would else overwrite what the next leader wrote. The API server answers 409, and a new reconcile follows.
+A child's controller writes to it, too, but seldom in the moment between our read and our write.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +35,10 @@ INSTALL = {
 """What to do where a kind is missing."""
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")
 """How the API server says so; it also answers 404 when the namespace is gone."""
+
+NEVER = "1"
+"""A resourceVersion that no object has any more: what is applied with it is created, or else answered with 409, so
+that what another made since we looked is not taken over (https://github.com/kubernetes/kubernetes/issues/106745)."""
 
 LEAVES = (SERVICE.kind, DISRUPTION_BUDGET.kind)
 """What no other child rests on: without them pods still come up as they should. Not so a NetworkPolicy, say."""
@@ -87,7 +96,8 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
             raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "no SpeculativeInferenceService")
         if action.live is None and matches(manifest, live):
             return  # made a moment ago, or of a kind that may be read by name alone
-        manifest = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
+    bound = _version(live) if live else {"resourceVersion": NEVER}
+    manifest = {**manifest, "metadata": {**meta, **bound}}
     may_write()
     try:
         await api.apply(kind, manifest)
@@ -96,6 +106,11 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
             raise KindMissing(kind.kind, INSTALL[kind.kind]) from error
         raise
     log.info("applied %s %s/%s", kind.kind, meta["namespace"], meta["name"])
+
+
+def _version(live: Object) -> Object:
+    """What binds a write to an object as it was read."""
+    return {field: live["metadata"][field] for field in ("uid", "resourceVersion")}
 
 
 def _let_go(live: Object, manifest: Object) -> bool:
@@ -119,7 +134,7 @@ async def apply_status(api: Api, service: Live, status: Mapping[str, Any], may_w
     }
     if matches(manifest, service.manifest, "status"):
         return False
-    manifest["metadata"]["uid"] = meta["uid"]
+    manifest["metadata"] |= _version(service.manifest)
     may_write()
     await api.apply(SERVICES_KIND, manifest, "status")
     return True

@@ -239,9 +239,10 @@ class Api:
         return await self._object("PUT", path, query={"fieldManager": FIELD_MANAGER}, body=obj)
 
     async def delete(self, kind: Kind, live: Object) -> None:
-        """Delete exactly the object that was seen; one that is gone, or is another by now, is left alone."""
+        """Delete the object as it was seen; one that is gone, changed, or is another by now, is left alone."""
         meta = live["metadata"]
-        body = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
+        seen = {field: meta[field] for field in ("uid", "resourceVersion")}
+        body = {"propagationPolicy": "Background", "preconditions": seen}
         try:
             await self._request("DELETE", kind.path(meta["namespace"], meta["name"]), body=body)
         except Refused as error:

@@ -56,10 +56,12 @@ class Fault(Protocol):
     """What becomes of a request."""
 
     def __call__(self, who: str, verb: str, kind: str) -> str | None:
-        """One of FAULTS; None: it succeeds."""
+        """One of FAULTS, or STANDS_STILL; None: it succeeds."""
 
 
 FAULTS = ("conflict", "unavailable", "refused", "lost", "unanswered", "killed before", "killed after")
+STANDS_STILL = "paused before"
+"""Likewise; the process goes on only where it is resumed, and its request with it."""
 
 
 @dataclass
@@ -254,6 +256,9 @@ class SimulatedApi:
             case "killed before":
                 cluster.kill(self.who)
                 await self._on_its_way()
+            case "paused before":
+                cluster.paused.setdefault(self.who, asyncio.Event())
+                await self._on_its_way()
         self.answered_at = cluster.loop.time()
         return fault
 
@@ -276,8 +281,8 @@ class SimulatedApi:
     def _applied(self, kind: Kind, manifest: Object, subresource: str, began: float) -> Object:
         meta = manifest["metadata"]
         live = self._cluster.get(kind.kind, meta["name"], meta["namespace"])
-        if "uid" in meta and (live is None or live["metadata"]["uid"] != meta["uid"]):
-            raise Transient("409: Precondition failed: UID in precondition")
+        if live or "uid" in meta:
+            _check(live, {key: meta[key] for key in ("uid", "resourceVersion") if key in meta})
         if live is None and subresource:
             raise Refused(404, f"{kind.plural} {meta['name']} not found")
         obj = copied(live) if live else self._new(kind, meta)
@@ -327,10 +332,16 @@ class SimulatedApi:
         found = self._cluster.get(kind.kind, meta["name"], meta["namespace"])
         if found is None:
             return {}
-        if found["metadata"]["uid"] != meta["uid"]:
-            raise Transient("409: Precondition failed: UID in precondition")
+        _check(found, {key: meta[key] for key in ("uid", "resourceVersion")})
         self._cluster.remove(found, self.who, began)
         return {}
+
+
+def _check(live: Object | None, seen: Object) -> None:
+    """Raises Transient where an object is not as it was seen any more."""
+    for key, value in seen.items():
+        if live is None or live["metadata"][key] != value:
+            raise Transient(f"409: Precondition failed: {key}")
 
 
 def _same_metadata(one: Object, other: Object) -> bool:

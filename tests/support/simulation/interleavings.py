@@ -17,7 +17,7 @@ from tandem.api.wire import Object
 from tandem.cluster.manifests import owner_uid
 from tandem.settings import load_settings
 
-from .api import FAULTS, Cluster, copied
+from .api import FAULTS, STANDS_STILL, Cluster, copied
 from .clock import VirtualLoop
 from .judge import Judge, end_state
 from .process import Processes, prepare
@@ -39,6 +39,8 @@ EDITS: list[dict[str, Any]] = [
 WAITS = (0.01, 0.05, 0.2, 1.0, 4.0, 15.0, 40.0)
 WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN = ("Service", f"{NAME}-triton"), ("ServiceAccount", f"{NAME}-server"), ("Deployment", f"{NAME}-server")
+TAKEN_OVER = 20.0
+"""Seconds until another operator has the Lease of one that stands still."""
 COMPARED, SETTLED, CALM = 20.0, 900.0, 30.0
 """Seconds from one comparison of the watches to the next; in which all comes to its end, the slowest retry included;
 in which nothing is written then."""
@@ -264,6 +266,19 @@ class Interleavings(RuleBasedStateMachine):
         self.world.wait(before)
         self.processes.pause(self.world.judge.leader or self.processes.running[0])
         self.world.wait(paused)
+        self.processes.resume()
+        self.world.wait(then)
+
+    @rule(change=CHANGES, after=st.integers(0, 3), meanwhile=CHANGES, then=WAITED)
+    def pause_at_a_write(self, change: Change, after: int, meanwhile: Change, then: float) -> None:
+        """The leader stands still with a write on its way, past its Lease; another one does its work meanwhile."""
+        if len(self.processes.running) < 2:
+            self.processes.start()
+        self.faults.append((WRITES, after, STANDS_STILL))
+        change(self)
+        self.world.wait(TAKEN_OVER)
+        meanwhile(self)
+        self.world.wait(TAKEN_OVER)
         self.processes.resume()
         self.world.wait(then)
 

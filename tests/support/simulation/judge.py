@@ -29,6 +29,8 @@ class Judge:
         """UIDs of objects that are somebody else's."""
         self.writes = 0
         """Of operators; Leases do not count."""
+        self._written: dict[str, tuple[float, str]] = {}
+        """When each object was last written by an operator, and by which; by UID."""
         self._holders: list[tuple[float, str]] = []
         """Since when which process has the Lease; empty: nobody."""
         cluster.on_write.append(self._judge)
@@ -47,6 +49,7 @@ class Judge:
         elif write.by.startswith("operator-"):
             self.writes += 1
             self.faults += [f"{write.verb} {_named(write.object)} by {write.by}: {why}" for why in self._wrong(write)]
+            self._written[write.object["metadata"]["uid"]] = self._cluster.loop.time(), write.by
 
     def _may_ask(self, by: str, verb: str, kind: str, began: float) -> None:
         holder = [who for since, who in self._holders if since <= began][-1:]
@@ -64,6 +67,9 @@ class Judge:
             yield "it is not the service's"
         if before is None and service and self._left(service, write.began):
             yield "its service is being deleted"
+        at, by = self._written.get(write.object["metadata"]["uid"], (0.0, ""))
+        if by != write.by and at > write.began:
+            yield f"{by} wrote it since: the plan is too old"
         if before and not write.bound:
             yield "it names no UID: it may be of another object of that name"
         if after is None and before:

@@ -28,8 +28,10 @@ MUTANTS = {
     "revisions that pods mount are pruned": Mutant(
         plan._obsolete, "{server.revision for server in observed.servers}", "set()"
     ),
-    "what is applied names no UID": Mutant(apply._apply, '"uid": live["metadata"]["uid"]', ""),
-    "a status names no UID": Mutant(apply.apply_status, 'manifest["metadata"]["uid"] = meta["uid"]', "pass"),
+    "what is applied names no UID": Mutant(apply._apply, "**bound", ""),
+    "what is changed names no resourceVersion": Mutant(apply._version, '("uid", "resourceVersion")', '("uid",)'),
+    "what is created may be another's": Mutant(apply._apply, '{"resourceVersion": NEVER}', "{}"),
+    "a status names no UID": Mutant(apply.apply_status, 'manifest["metadata"] |= _version(service.manifest)', "pass"),
     "it is applied without the Lease": Mutant(apply._apply, "    may_write()\n    try:", "    try:"),
     "it is deleted without the Lease": Mutant(
         apply._carry_out, "may_write()\n        await api.delete", "await api.delete"

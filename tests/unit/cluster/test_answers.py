@@ -23,9 +23,11 @@ class Server:
     def __init__(self) -> None:
         self.answer: Callable[[web.Request], web.Response] = lambda _: web.Response()
         self.requests: list[web.Request] = []
+        self.bodies: list[bytes] = []
 
     async def handle(self, request: web.Request) -> web.Response:
         self.requests.append(request)
+        self.bodies.append(await request.read())
         return self.answer(request)
 
     def says(self, body: bytes, status: int = 200, content_type: str = "application/json") -> None:
@@ -205,6 +207,13 @@ async def test_one_object_says_whether_a_kind_can_be_listed(server: Server, api:
     server.answer = pages = Pages(9)
     await api.exists(POD, None)
     assert pages.limits == [1]
+
+
+async def test_what_is_deleted_is_what_was_seen(server: Server, api: Api) -> None:
+    """Neither another object of that name, nor one that was changed since."""
+    server.says(b'{"message": "gone"}', 404)
+    await api.delete(POD, {"metadata": {**OBJECT["metadata"], "resourceVersion": "7"}})
+    assert json.loads(server.bodies[0])["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 
 def forbidden_count() -> float:

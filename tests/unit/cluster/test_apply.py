@@ -11,9 +11,9 @@ from tandem import children as children_of
 from tandem import names
 from tandem.api import KIND
 from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
-from tandem.cluster.apply import apply_status, execute
+from tandem.cluster.apply import NEVER, apply_status, execute
 from tandem.cluster.kinds import Kind
-from tandem.errors import KindMissing, NameTaken, NotLeader, Refused
+from tandem.errors import KindMissing, NameTaken, NotLeader, Refused, Transient
 from tandem.rollout.observed import Live
 from tandem.rollout.plan import Action, Apply, CreateKeys, Delete
 from tandem.settings import Settings
@@ -108,13 +108,27 @@ async def test_a_plan_is_carried_out_in_order() -> None:
     assert api.bodies[2] is live.manifest
 
 
-async def test_what_is_replaced_is_named_by_its_uid() -> None:
-    """So that an object that was made anew meanwhile is not taken for it."""
-    api, there = FakeApi(), manifest("Deployment")
-    there["metadata"]["uid"] = "uid-7"
-    await carried_out(api, Apply(manifest("Deployment"), Live("Deployment", "a", manifest=there)))
-    assert api.requests == [("apply", "Deployment")]
-    assert api.bodies[0]["metadata"]["uid"] == "uid-7"
+async def test_what_is_changed_is_named_as_it_was_read() -> None:
+    """So that an object that was made anew or changed meanwhile is not taken for it."""
+    there = manifest("Deployment")
+    there["metadata"] |= {"uid": "uid-7", "resourceVersion": "70"}
+    for api, live in ((FakeApi(), Live("Deployment", "a", manifest=there)), (FakeApi([there]), None)):
+        await carried_out(api, Apply(manifest("Deployment"), live))
+        assert api.requests[-1] == ("apply", "Deployment")
+        assert api.bodies[0]["metadata"] == there["metadata"]
+
+
+async def test_what_another_makes_meanwhile_is_not_taken_over() -> None:
+    api = FakeApi()
+    await carried_out(api, Apply(manifest("Service"), None))
+    assert api.bodies[0]["metadata"] == {**manifest("Service")["metadata"], "resourceVersion": NEVER}
+
+
+async def test_what_changed_meanwhile_is_no_refusal() -> None:
+    """A status would show one: what is known is that the plan is too old."""
+    api = FakeApi(refusals={("apply", "Deployment"): Transient("409: the object has been modified")})
+    with pytest.raises(Transient):
+        await carried_out(api, Apply(manifest("Deployment"), None))
 
 
 async def test_what_is_there_as_it_should_be_is_not_written() -> None:
@@ -166,7 +180,7 @@ async def test_our_own_that_lost_its_owner_is_taken_back() -> None:
     wanted["metadata"]["labels"] = OURS
     there = applied(wanted)
     del there["metadata"]["ownerReferences"]
-    there["metadata"]["uid"] = "u"
+    there["metadata"] |= {"uid": "u", "resourceVersion": "7"}
     api = FakeApi([there])
     assert await carried_out(api, Apply(wanted, None)) == []
     assert ("apply", "Service") in api.requests
@@ -187,7 +201,7 @@ async def test_nothing_is_written_without_the_right_to() -> None:
 # --- the status -------------------------------------------------------------------------------------
 async def test_a_status_is_written_where_it_differs() -> None:
     shown = {"url": "u", "replicas": 1}
-    meta = {"name": "quickstart", "namespace": "default", "uid": "uid-1"}
+    meta = {"name": "quickstart", "namespace": "default", "uid": "uid-1", "resourceVersion": "7"}
     entry = {"manager": names.FIELD_MANAGER, "operation": "Apply", "subresource": "status"}
     entry["fieldsV1"] = {"f:status": {"f:url": {}, "f:replicas": {}}}  # type: ignore[assignment]
     there = {"kind": KIND, "metadata": {**meta, "managedFields": [entry]}, "status": shown}
@@ -196,4 +210,4 @@ async def test_a_status_is_written_where_it_differs() -> None:
         api = FakeApi()
         assert await apply_status(api, live, wanted, lambda: None) is written  # type: ignore[arg-type]
         assert [body["status"] for body in api.bodies] == ([wanted] if written else [])
-        assert [body["metadata"]["uid"] for body in api.bodies] == (["uid-1"] if written else [])
+        assert [body["metadata"] for body in api.bodies] == ([meta] if written else [])
