@@ -17,7 +17,7 @@ from tandem.api.wire import Object
 from tandem.cluster.manifests import owner_uid
 from tandem.settings import load_settings
 
-from .api import FAULTS, STANDS_STILL, Cluster, copied
+from .api import FAULTS, STANDS_STILL, Cluster, Write, copied
 from .clock import VirtualLoop
 from .judge import Judge, end_state
 from .process import Processes, prepare
@@ -39,8 +39,8 @@ EDITS: list[dict[str, Any]] = [
 WAITS = (0.01, 0.05, 0.2, 1.0, 4.0, 15.0, 40.0)
 WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN = ("Service", f"{NAME}-triton"), ("ServiceAccount", f"{NAME}-server"), ("Deployment", f"{NAME}-server")
-TAKEN_OVER = 20.0
-"""Seconds until another operator has the Lease of one that stands still."""
+TAKEN_OVER, BEGINS = 20.0, 0.3
+"""Seconds until another operator has the Lease of one that stands still; and from then to its first writes."""
 COMPARED, SETTLED, CALM = 20.0, 900.0, 30.0
 """Seconds from one comparison of the watches to the next; in which all comes to its end, the slowest retry included;
 in which nothing is written then."""
@@ -281,6 +281,23 @@ class Interleavings(RuleBasedStateMachine):
         self.world.wait(TAKEN_OVER)
         self.processes.resume()
         self.world.wait(then)
+
+    @rule(change=CHANGES, asked=st.sampled_from((WRITES, READS)), after=st.integers(0, 30), then=WAITED)
+    def pause_until_succeeded(self, change: Change, asked: tuple[str, ...], after: int, then: float) -> None:
+        """The leader stands still in the midst of a request, and goes on just when another one begins to work."""
+        if len(self.processes.running) < 2:
+            self.processes.start()
+        self.faults.append((asked, after, STANDS_STILL))
+        self.cluster.on_write.append(self.resume_at_succession)
+        change(self)
+        self.world.wait(TAKEN_OVER + then)
+        self.cluster.on_write.remove(self.resume_at_succession)
+
+    def resume_at_succession(self, write: Write) -> None:
+        """Where another one takes the Lease of one that stands still."""
+        lease, paused = write.object, self.cluster.paused
+        if paused and lease["kind"] == "Lease" and lease["spec"]["holderIdentity"] not in paused:
+            self.world.loop.call_later(self.world.random.random() * BEGINS, self.processes.resume)
 
     def teardown(self) -> None:
         """All faults end; one operator brings it to its end."""
