@@ -230,12 +230,19 @@ class Interleavings(RuleBasedStateMachine):
         also(self)
         self.world.wait(then)
 
-    @rule(change=CHANGES, fault=st.none() | FAULTY, unheard=st.booleans(), then=WAITED)
-    def change(self, change: Change, fault: Faulty | None, unheard: bool, then: float) -> None:
-        """Somebody changes something, whose event may be lost, and a request of what follows fails."""
+    @rule(change=CHANGES, fault=st.none() | FAULTY, then=WAITED)
+    def change(self, change: Change, fault: Faulty | None, then: float) -> None:
+        """Somebody changes something, and a request of what follows fails."""
         if fault:
             self.faults.append(fault)
-        self.cluster.deaf = unheard
+        change(self)
+        self.world.wait(then)
+
+    @rule(change=CHANGES, before=st.sampled_from((0.2, 40.0)), then=WAITED)
+    def change_unheard(self, change: Change, before: float, then: float) -> None:
+        """Somebody changes something, often where nothing else goes on, and its event is lost."""
+        self.world.wait(before)
+        self.cluster.deaf = True
         change(self)
         self.cluster.deaf = False
         self.world.wait(then)
