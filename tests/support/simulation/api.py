@@ -70,8 +70,12 @@ class Cluster:
 
     loop: VirtualLoop
     random: Random
+    collects: float = 1.0
+    """Seconds from one look of the garbage collector to the next."""
     fault: Fault = lambda *_: None
     on_write: list[Callable[[Write], None]] = field(default_factory=list)
+    on_request: Callable[[str, str, str, float], None] = lambda *_: None
+    """Of a write, whatever becomes of it: by whom, its verb, the kind, and when it was sent."""
     objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
     paused: dict[str, asyncio.Event] = field(default_factory=dict)
     """Processes that stand still; their requests wait, wherever they are."""
@@ -146,7 +150,7 @@ class Cluster:
             queue.put_nowait({"type": event, "object": obj})
 
     def _written(self, write: Write) -> None:
-        for each in self.on_write:
+        for each in list(self.on_write):
             each(write)
 
 
@@ -228,6 +232,7 @@ class SimulatedApi:
     async def _write(self, verb: str, kind: Kind, commit: Callable[[float], Object]) -> Object:
         began = self._cluster.loop.time()
         fault = await self._ask(verb, kind)
+        self._cluster.on_request(self.who, verb, kind.kind, began)
         done = commit(began)
         await self._answer(fault)
         return done

@@ -18,6 +18,7 @@ US = "kubernetes"
 
 async def run(cluster: Cluster) -> None:
     """Act on what there is, for ever."""
+    collected = cluster.loop.time()
     while True:
         await asyncio.sleep(TICK)
         for deployment in cluster.of("Deployment"):
@@ -26,7 +27,9 @@ async def run(cluster: Cluster) -> None:
             _job(cluster, job)
         for pod in cluster.of("Pod"):
             _kubelet(cluster, pod)
-        _collect(cluster)
+        if cluster.loop.time() >= collected + cluster.collects:
+            collected = cluster.loop.time()
+            _collect(cluster)
 
 
 def servers(cluster: Cluster, deployment: Object) -> list[Object]:

@@ -17,7 +17,7 @@ from tandem.api.wire import Object
 from tandem.cluster.manifests import owner_uid
 from tandem.settings import load_settings
 
-from .api import FAULTS, STANDS_STILL, Cluster, copied
+from .api import FAULTS, STANDS_STILL, Cluster, Write, copied
 from .clock import VirtualLoop
 from .judge import Judge, end_state
 from .process import Processes, prepare
@@ -39,8 +39,9 @@ EDITS: list[dict[str, Any]] = [
 WAITS = (0.01, 0.05, 0.2, 1.0, 4.0, 15.0, 40.0)
 WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN = ("Service", f"{NAME}-triton"), ("ServiceAccount", f"{NAME}-server"), ("Deployment", f"{NAME}-server")
-TAKEN_OVER, WORKED_AT = 20.0, 5.0
-"""Seconds until another operator has the Lease of one that stands still; until it has acted on a change."""
+TAKEN_OVER, WORKED_AT, BEGINS = 20.0, 5.0, 0.3
+"""Seconds until another operator has the Lease of one that stands still; until it has acted on a change; from a
+Lease's taking to a leader's first writes."""
 COMPARED, SETTLED, CALM = 20.0, 900.0, 30.0
 """Seconds from one comparison of the watches to the next; in which all comes to its end, the slowest retry included;
 in which nothing is written then."""
@@ -49,10 +50,10 @@ in which nothing is written then."""
 class World:
     """A cluster with operators, of one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, collects: float = 1.0) -> None:
         self.loop, self.random, self.patch = VirtualLoop(), Random(seed), pytest.MonkeyPatch()
         prepare(self.loop, self.random, self.patch)
-        self.cluster = Cluster(self.loop, self.random)
+        self.cluster = Cluster(self.loop, self.random, collects)
         self.judge = Judge(self.cluster)
         self.processes = Processes(self.cluster, load_settings().model_copy(update={"resync_seconds": COMPARED}))
         self.processes.start()
@@ -184,10 +185,16 @@ WAITED = st.sampled_from(WAITS)
 class Interleavings(RuleBasedStateMachine):
     """What may happen, in any order."""
 
-    @initialize(seed=st.integers(0, 2**32 - 1), history=st.sampled_from((None, 0)), taken=st.booleans(), then=WAITED)
-    def begin(self, seed: int, history: int | None, taken: bool, then: float) -> None:
+    @initialize(
+        seed=st.integers(0, 2**32 - 1),
+        collects=st.sampled_from((1.0, 20.0)),
+        history=st.sampled_from((None, 0)),
+        taken=st.booleans(),
+        then=WAITED,
+    )
+    def begin(self, seed: int, collects: float, history: int | None, taken: bool, then: float) -> None:
         """A cluster with a service that is on its way; of which a name may be somebody else's."""
-        self.world = World(seed)
+        self.world = World(seed, collects)
         self.cluster, self.processes = self.world.cluster, self.world.processes
         self.faults: list[Faulty] = []
         self.cluster.fault = self.fault
@@ -216,12 +223,27 @@ class Interleavings(RuleBasedStateMachine):
         owned = [obj for obj in self.cluster.objects.values() if owner_uid(obj) == uid]
         return sorted(owned, key=lambda obj: (obj["kind"], obj["metadata"]["name"]))
 
-    @rule(change=CHANGES, fault=st.none() | FAULTY, unheard=st.booleans(), then=WAITED)
-    def change(self, change: Change, fault: Faulty | None, unheard: bool, then: float) -> None:
-        """Somebody changes something, whose event may be lost, and a request of what follows fails."""
+    @rule(change=CHANGES, after=st.sampled_from((0.02, 0.04, 0.08)), also=CHANGES, then=WAITED)
+    def change_twice(self, change: Change, after: float, also: Change, then: float) -> None:
+        """Something changes while what changed before is worked at."""
+        change(self)
+        self.world.wait(after)
+        also(self)
+        self.world.wait(then)
+
+    @rule(change=CHANGES, fault=st.none() | FAULTY, then=WAITED)
+    def change(self, change: Change, fault: Faulty | None, then: float) -> None:
+        """Somebody changes something, and a request of what follows fails."""
         if fault:
             self.faults.append(fault)
-        self.cluster.deaf = unheard
+        change(self)
+        self.world.wait(then)
+
+    @rule(change=CHANGES, before=st.sampled_from((0.2, 40.0)), then=WAITED)
+    def change_unheard(self, change: Change, before: float, then: float) -> None:
+        """Somebody changes something, often where nothing else goes on, and its event is lost."""
+        self.world.wait(before)
+        self.cluster.deaf = True
         change(self)
         self.cluster.deaf = False
         self.world.wait(then)
@@ -268,6 +290,23 @@ class Interleavings(RuleBasedStateMachine):
         self.processes.resume()
         self.world.wait(then)
 
+    @rule(change=CHANGES, asked=st.sampled_from((WRITES, READS)), after=st.integers(0, 30), then=WAITED)
+    def pause_until_succeeded(self, change: Change, asked: tuple[str, ...], after: int, then: float) -> None:
+        """The leader stands still in the midst of a request, and goes on just when another one begins to work."""
+        if len(self.processes.running) < 2:
+            self.processes.start()
+        self.faults.append((asked, after, STANDS_STILL))
+        self.cluster.on_write.append(self.resume_at_succession)
+        change(self)
+        self.world.wait(TAKEN_OVER + then)
+        self.cluster.on_write.remove(self.resume_at_succession)
+
+    def resume_at_succession(self, write: Write) -> None:
+        """Where another one takes the Lease of one that stands still."""
+        lease, paused = write.object, self.cluster.paused
+        if paused and lease["kind"] == "Lease" and lease["spec"]["holderIdentity"] not in paused:
+            self.world.loop.call_later(self.world.random.random() * BEGINS, self.processes.resume)
+
     def teardown(self) -> None:
         """All faults end; one operator brings it to its end."""
         if not hasattr(self, "world"):
@@ -279,6 +318,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def _end(self) -> None:
         self.faults.clear()
+        self.processes.resume()
         for obj in list(self.cluster.objects.values()):
             if obj["metadata"]["uid"] in self.world.judge.foreign:
                 self.cluster.remove(obj, "somebody")

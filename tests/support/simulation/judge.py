@@ -34,6 +34,7 @@ class Judge:
         self._holders: list[tuple[float, str]] = []
         """Since when which process has the Lease; empty: nobody."""
         cluster.on_write.append(self._judge)
+        cluster.on_request = self._may_ask
 
     @property
     def leader(self) -> str:
@@ -50,11 +51,13 @@ class Judge:
             self.faults += [f"{write.verb} {_named(write.object)} by {write.by}: {why}" for why in self._wrong(write)]
             self._written[write.object["metadata"]["uid"]] = self._cluster.loop.time(), write.by
 
+    def _may_ask(self, by: str, verb: str, kind: str, began: float) -> None:
+        holder = [who for since, who in self._holders if since <= began][-1:]
+        if kind != "Lease" and holder != [by]:
+            self.faults.append(f"{verb} {kind} by {by}: {holder} has the Lease")
+
     def _wrong(self, write: Write) -> Iterator[str]:
         before, after = write.before, write.after
-        holder = [who for since, who in self._holders if since <= write.began][-1:]
-        if holder != [write.by]:
-            yield f"{holder} has the Lease"
         if before and before["metadata"]["uid"] in self.foreign:
             yield "it is somebody else's"
         if before and after and owner_uid(before) and owner_uid(before) != owner_uid(after):

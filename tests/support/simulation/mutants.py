@@ -52,8 +52,8 @@ MUTANTS = {
     "what comes while it is worked at is forgotten": Mutant(WorkQueue.add, "self._again.add(key)", "pass"),
     "no comparison finds what events missed": Mutant(
         Resync._compare,
-        "keys = {key for uid in missed if (key := (gone.get(uid) or listed[uid]).key)}",
-        "keys = set()",
+        "missed = {uid: one for uid, one, known in still if known is None or known.version != one.version}",
+        "missed = {uid: one for uid, one, known in still if known is None}",
     ),
     "a Job's verdict is thrown away before it is recorded": Mutant(plan._old_jobs, "if _keeps_job(step)", "if False"),
 }
