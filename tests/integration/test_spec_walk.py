@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kubernetes import client, config
 
+from bench.scale.__main__ import NAME
 from cluster.core import Cluster
 from support.simulation.api import copied
-from support.simulation.interleavings import CALM, NAME, SETTLED, World
+from support.simulation.interleavings import CALM, SETTLED, World
 from support.simulation.judge import end_state
 from support.spec_walk import EXAMPLES, Spec, changes
 from tandem.api import API_VERSION, KIND, PLURAL
@@ -34,7 +35,7 @@ class Admission:
     """What the API server says to specs."""
 
     def __init__(self, namespace: Namespace) -> None:
-        reached = config.new_client_from_config(str(namespace.cluster.kubeconfig))
+        reached = config.new_client_from_config(str(namespace.cluster.kubeconfig))  # type: ignore[no-untyped-call]
         self._api, self._namespace = client.CustomObjectsApi(reached), namespace.name
         self.answers = Counter[bool]()
 
