@@ -93,7 +93,10 @@ def at(obj: Any, pointer: str) -> Any:
 
 
 def pointers(obj: dict[str, Any]) -> Iterator[str]:
-    """JSON pointers of the fields that Tandem manages, leaves alone."""
+    """JSON pointers of the fields that Tandem manages, leaves alone; without those that tell a list's items apart.
+
+    An item with another such value is another item, and its maker's: server-side apply leaves it there.
+    """
     yield from _pointers(obj, owned_fields(obj), "")
 
 
@@ -105,8 +108,10 @@ def _pointers(obj: Any, fields: dict[str, Any], path: str) -> Iterator[str]:
         name = _step(obj, key)
         if name is None:
             continue
+        keys = json.loads(key[2:]) if key.startswith("k:") else {}
+        others = {each: more for each, more in below.items() if each[2:] not in keys}
         escaped = str(name).replace("~", "~0").replace("/", "~1")
-        yield from _pointers(obj[name], below, f"{path}/{escaped}")
+        yield from _pointers(obj[name], others, f"{path}/{escaped}")
 
 
 def _step(obj: Any, key: str) -> str | int | None:

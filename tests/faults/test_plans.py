@@ -1,7 +1,6 @@
 """Each plan ends as a run without its fault does, and nothing is done on the way that must not be."""
 
 import os
-from collections import Counter
 
 import pytest
 import yaml
@@ -26,8 +25,10 @@ async def test_the_recording_is_what_a_run_without_a_fault_does(campaign: Campai
         seen = {what: dict(sorted(counted.items())) for what, counted in both.items()}
         _write({**recorded(), scenario: seen})
         recorded.cache_clear()
-    known = Counter(recorded()[scenario]["requests"])
-    assert {request for request in known if is_write(request)} == {r for r in found.requests if is_write(r)}
+    known, seen_now = recorded()[scenario]["requests"], found.requests
+    writes, expected = ({r for r in requests if is_write(r)} for requests in (seen_now, known))
+    assert writes <= expected
+    assert scenario == "back" or writes == expected, "whether what was there for a moment is seen is chance"
 
 
 def _write(content: dict[str, dict[str, dict[str, int]]]) -> None:
