@@ -18,6 +18,7 @@ import yaml
 
 from cluster import binaries
 from cluster.core import Cluster
+from integration.conftest import wait_established
 
 from .observer import Observer
 from .plans import Plan
@@ -54,10 +55,7 @@ def cluster() -> Iterator[Cluster]:
     shutil.copytree(STAGES, made.folder / "stages")
     made.up(["simulated:6"])
     made.kubectl.run("apply", "-f", str(REPOSITORY / "crds"))
-    made.kubectl.run("wait", "--for=create", "crd/speculativeinferenceservices.serving.tandem.dev")
-    made.kubectl.run(
-        "wait", "--for=condition=Established", "crd/speculativeinferenceservices.serving.tandem.dev", "--timeout=60s"
-    )
+    wait_established(made, "speculativeinferenceservices.serving.tandem.dev")
     lease = ("--verb=get,create,update", "--resource=leases.coordination.k8s.io")
     made.kubectl.run("-n", "default", "create", "role", "lease", *lease)
     made.kubectl.run(
@@ -167,6 +165,7 @@ async def campaign(
         asked: list[Plan] = [each["plan"] for each in parameters if "plan" in each]
         made.begin(asked)
         yield made
+        assert not watching.done(), watching.exception()
         request.config.stash[TABLE] = table([plan for plan in asked if not plan.defect], made.outcomes)
         made.cancel()
         watching.cancel()

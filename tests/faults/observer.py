@@ -100,11 +100,12 @@ class Observer:
                 group.create_task(self._watch(kind))
 
     async def _watch(self, kind: Kind) -> None:
-        async with self._session.get(self._server + kind.path(None), params={"limit": "1"}) as answer:
+        path = self._server + kind.path(None)
+        async with self._session.get(path, params={"limit": "1"}, raise_for_status=True) as answer:
             version = (await answer.json())["metadata"]["resourceVersion"]
         while True:
             query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-            async with self._session.get(self._server + kind.path(None), params=query) as answer:
+            async with self._session.get(path, params=query, raise_for_status=True) as answer:
                 rest = b""
                 async for part in answer.content.iter_any():
                     *lines, rest = (rest + part).split(b"\n")
