@@ -11,9 +11,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 FOUND = [
     ("no comparison finds what events missed", "update-drop-modified-sis"),
-    ("what comes while it is worked at is forgotten", "create-while-down"),
     ("what failed for now is not tried again", "scale-500-apply-deployments-server-1"),
-    ("it is applied without the Lease", "update-leader-paused-at-apply-configmaps-revision"),
     ("a status is written without the Lease", "update-leader-paused-at-apply-jobs-preflight"),
     ("a service that is being deleted is served", "foreground"),
 ]

@@ -5,7 +5,7 @@ service's children are admitted, scheduled where their GPUs are, and reported tr
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,15 @@ def test_admitted(untouched: Namespace, path: Path) -> None:
 
 @pytest.fixture
 def gpus(cluster: Cluster) -> Iterator[None]:
-    """GPUs on one node; what product they are, the test says."""
-    patch = json.dumps({"status": {"capacity": DEVICES, "allocatable": DEVICES}})
-    cluster.kubectl.run("patch", "node", "simulated-0", "--subresource=status", "--type=merge", "-p", patch)
+    """GPUs on one node; what product they are, the test says. Other tests have none."""
+
+    def offer(devices: Mapping[str, str | None]) -> None:
+        patch = json.dumps({"status": {"capacity": devices, "allocatable": devices}})
+        cluster.kubectl.run("patch", "node", "simulated-0", "--subresource=status", "--type=merge", "-p", patch)
+
+    offer(DEVICES)
     yield
+    offer(dict.fromkeys(DEVICES))
     cluster.kubectl.run("label", "node", "simulated-0", "nvidia.com/gpu.product-")
 
 
