@@ -134,6 +134,17 @@ def delete(foreground: bool) -> Change:
     return _called(change, f"delete(foreground={foreground})")
 
 
+def recreate() -> Change:
+    """The user deletes the service and creates it again, while its children are still there."""
+
+    def change(at: "Interleavings") -> None:
+        if service := at.world.service:
+            at.cluster.remove(service, "user")
+        at.world.create(at.spec)
+
+    return _called(change, "recreate()")
+
+
 def drift(which: int, deletes: bool) -> Change:
     """Somebody deletes a child, or changes it."""
 
@@ -175,6 +186,7 @@ def _called(change: Change, name: str) -> Change:
 CHANGES = st.one_of(
     st.sampled_from(EDITS).map(edit),
     st.booleans().map(delete),
+    st.builds(recreate),
     st.builds(drift, st.integers(0, 7), st.booleans()),
     st.sampled_from(TAKEN).map(lambda taken: take(*taken)),
 )

@@ -63,7 +63,9 @@ class Judge:
         if before and after and owner_uid(before) and owner_uid(before) != owner_uid(after):
             yield f"its owner was {owner_uid(before)} and is {owner_uid(after)}"
         service = self._cluster.get(KIND, label(write.object, names.LABEL_SERVICE))
-        if after is None and service and owner_uid(write.object) != service["metadata"]["uid"]:
+        # Of a plan for the service of that name before, it is what is collected anyway.
+        known = after is None and service and self._is_known(service, write.began)
+        if known and service and owner_uid(write.object) != service["metadata"]["uid"]:
             yield "it is not the service's"
         if before is None and service and self._left(service, write.began):
             yield "its service is being deleted"
@@ -90,6 +92,10 @@ class Judge:
             and label(pod, names.LABEL_COMPONENT) == names.SERVER
             and all(label(pod, key) == label(configmap, key) for key in same)
         ]
+
+    def _is_known(self, service: Object, at: float) -> bool:
+        """Whether it was there for so long at that time that no plan of before may be carried out."""
+        return at - self._cluster.loop.seconds(service["metadata"]["creationTimestamp"]) > LEAVING
 
     def _left(self, service: Object, at: float) -> bool:
         """Whether it was being deleted for so long at that time that no plan of before may be carried out."""
