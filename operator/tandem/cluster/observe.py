@@ -32,8 +32,8 @@ async def observe(
     Raises:
         pydantic.ValidationError: the service is older than the CRD, and does not fit it.
     """
-    manifest = await api.get(SERVICES_KIND, namespace, name)
-    if manifest is None or "deletionTimestamp" in manifest["metadata"]:
+    manifest = await _live(api, namespace, name)
+    if manifest is None:
         return None
     service = SpeculativeInferenceService.model_validate(manifest)
     wanted = _claim_name(service, settings)
@@ -58,6 +58,22 @@ async def observe(
         unread=unread,
     )
     return service, observed
+
+
+async def is_there(api: Api, service: SpeculativeInferenceService) -> bool:
+    """Whether it still is, and is not being deleted.
+
+    It is read before its children. One that is deleted in between may have lost some of them already, which nobody is
+    to make again; of one that is there after both, what is missing is missing.
+    """
+    manifest = await _live(api, service.namespace, service.name)
+    return manifest is not None and manifest["metadata"]["uid"] == service.uid
+
+
+async def _live(api: Api, namespace: str, name: str) -> Object | None:
+    """The service; None where it is gone, or being deleted."""
+    manifest = await api.get(SERVICES_KIND, namespace, name)
+    return None if manifest is None or "deletionTimestamp" in manifest["metadata"] else manifest
 
 
 async def _children(

@@ -21,14 +21,14 @@ from tandem.cluster.client import Api
 from tandem.cluster.events import FailureEvents, record_transitions
 from tandem.cluster.kinds import CACHE_CLAIM
 from tandem.cluster.lease import Leadership
-from tandem.cluster.observe import observe
+from tandem.cluster.observe import is_there, observe
 from tandem.conditions.benchmark import benchmark
 from tandem.conditions.engine_health import failures, shows_failure
 from tandem.conditions.ready import rolls_out, stalled_status, status
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights
 from tandem.conditions.writes import load
-from tandem.errors import Forbidden, Refused
+from tandem.errors import Forbidden, Refused, Transient
 from tandem.process.reports import ReportReader
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Observed
@@ -38,6 +38,7 @@ from tandem.rollout.plan import (
     Action,
     autoscaling,
     cannot_decide,
+    makes,
     missing_rights,
     plan,
     routing,
@@ -107,7 +108,8 @@ class Reconciler:
             self.unread.add(key)
         async with self._turn:
             decision = decide(service, self._settings, observed)
-            actions = plan(service, decision, observed, self._settings)
+            children = plan(service, decision, observed, self._settings)
+            plans = children, autoscaling(decision, observed), routing(decision, observed)
             await asyncio.sleep(0)  # before the next one
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if cannot_decide(decision, observed):
@@ -115,13 +117,14 @@ class Reconciler:
             await self._write_status(service, observed, stalled_status(service, missing, now))
             # Of the kinds that are watched, `tandem.process.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
-        return await self._bring_about(Situation(service, decision, observed, now), actions)
+        if any(map(makes, plans)) and not await is_there(self._api, service):
+            raise Transient("it was deleted while it was read, and what is missing may be so with it")
+        return await self._bring_about(Situation(service, decision, observed, now), plans)
 
-    async def _bring_about(self, situation: Situation, actions: Sequence[Action]) -> Next:
+    async def _bring_about(self, situation: Situation, plans: Sequence[Sequence[Action]]) -> Next:
+        """Carry out the plans, of the children, the autoscaler and the routing; show what came of them."""
         service, observed = situation.service, situation.observed
-        refused = await self._execute(actions)
-        scaling_refused = await self._execute(autoscaling(situation.decision, observed))
-        routing_refused = await self._execute(routing(situation.decision, observed))
+        refused, scaling_refused, routing_refused = [await self._execute(actions) for actions in plans]
         shown = status(self._after(situation, refused, scaling_refused, routing_refused))
         await self._write_status(service, observed, shown)
         await self._failure_events.record(service, failures(observed), situation.now)

@@ -101,6 +101,11 @@ def routing(decision: Decision, observed: Observed) -> list[Action]:
     return [*(action for each in wanted if (action := _apply(each, observed))), *map(Delete, gone)]
 
 
+def makes(actions: Collection[Action]) -> bool:
+    """Whether something is made that is not there."""
+    return any(isinstance(each, CreateKeys) or (isinstance(each, Apply) and not each.live) for each in actions)
+
+
 def _kinds(decision: Decision) -> set[str]:
     return {identity(child)[0] for child in decision.desired.in_order}
 

@@ -71,7 +71,7 @@ class Cluster:
     loop: VirtualLoop
     random: Random
     collects: float = 1.0
-    """Seconds from one look of the garbage collector to the next."""
+    """Seconds from one look of the garbage collector to the next; 0: it acts at once."""
     fault: Fault = lambda *_: None
     on_write: list[Callable[[Write], None]] = field(default_factory=list)
     on_request: Callable[[str, str, str, float], None] = lambda *_: None

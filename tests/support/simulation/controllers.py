@@ -8,16 +8,18 @@ from tandem.api import KIND
 from tandem.api.wire import Object
 from tandem.cluster.manifests import condition, owner_uid
 
-from .api import Cluster, copied
+from .api import LATENCY, Cluster, Write, copied
+from .judge import COLLECTOR
 
 TICK, STARTS, ENDS, WORKS, FINALIZED = 1.0, 5.0, 3.0, 4.0, 20.0
 """Seconds: between two looks; until a server answers; until a pod that is told to stop is gone; of a Job; for which
 somebody's finalizer keeps a service that is deleted in the foreground."""
-US = "kubernetes"
+US = COLLECTOR
 
 
 async def run(cluster: Cluster) -> None:
     """Act on what there is, for ever."""
+    cluster.on_write.append(lambda write: _collect_at_once(cluster, write))
     collected = cluster.loop.time()
     while True:
         await asyncio.sleep(TICK)
@@ -130,6 +132,13 @@ def _collect(cluster: Cluster) -> None:
         owned = any(owner_uid(obj) == meta["uid"] for obj in cluster.objects.values())
         if meta["uid"] in leaving and not owned and _age(cluster, meta["deletionTimestamp"]) > FINALIZED:
             cluster.remove(service, US)
+
+
+def _collect_at_once(cluster: Cluster, write: Write) -> None:
+    """Where the garbage collector is fast, it acts on a service's deletion, and not at its next look alone."""
+    deleted = write.after is None or "deletionTimestamp" in write.after["metadata"]
+    if cluster.collects == 0 and write.object["kind"] == KIND and deleted:
+        cluster.loop.call_later(cluster.random.random() * LATENCY / 4, _collect, cluster)
 
 
 def _delete(cluster: Cluster, obj: Object) -> None:

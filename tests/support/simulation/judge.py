@@ -14,6 +14,8 @@ from .api import Cluster, Write
 COMPARED = ("Deployment", "Service", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
 """Kinds whose objects are the same whatever happened; of ConfigMaps a history is kept."""
 
+COLLECTOR = "kubernetes"
+"""Who deletes what has lost its owner."""
 LEAVING = 12.0
 """Seconds after which no operator may still carry out what it planned before: longer than a Lease that is not renewed
 lets it write."""
@@ -31,6 +33,8 @@ class Judge:
         """Of operators; Leases do not count."""
         self._written: dict[str, tuple[float, str]] = {}
         """When each object was last written by an operator, and by which; by UID."""
+        self._collected: dict[tuple[str, str], float] = {}
+        """When an object went with its service, by its name and the service's UID."""
         self._holders: list[tuple[float, str]] = []
         """Since when which process has the Lease; empty: nobody."""
         cluster.on_write.append(self._judge)
@@ -50,6 +54,8 @@ class Judge:
             self.writes += 1
             self.faults += [f"{write.verb} {_named(write.object)} by {write.by}: {why}" for why in self._wrong(write)]
             self._written[write.object["metadata"]["uid"]] = self._cluster.loop.time(), write.by
+        elif write.after is None and write.by == COLLECTOR:
+            self._collected[_named(write.object), owner_uid(write.object) or ""] = self._cluster.loop.time()
 
     def _may_ask(self, by: str, verb: str, kind: str, began: float) -> None:
         holder = [who for since, who in self._holders if since <= began][-1:]
@@ -69,6 +75,9 @@ class Judge:
             yield "it is not the service's"
         if before is None and service and self._left(service, write.began):
             yield "its service is being deleted"
+        went = self._collected.get((_named(write.object), owner_uid(write.object) or ""), write.began)
+        if before is None and went < write.began and not self._lives(owner_uid(write.object)):
+            yield "it went with its service, and is made again"
         at, by = self._written.get(write.object["metadata"]["uid"], (0.0, ""))
         if by != write.by and at > write.began:
             yield f"{by} wrote it since: the plan is too old"
@@ -92,6 +101,13 @@ class Judge:
             and label(pod, names.LABEL_COMPONENT) == names.SERVER
             and all(label(pod, key) == label(configmap, key) for key in same)
         ]
+
+    def _lives(self, uid: str | None) -> bool:
+        """Whether a service is there, and not being deleted."""
+        return any(
+            service["metadata"]["uid"] == uid and "deletionTimestamp" not in service["metadata"]
+            for service in self._cluster.of(KIND)
+        )
 
     def _is_known(self, service: Object, at: float) -> bool:
         """Whether it was there for so long at that time that no plan of before may be carried out."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tandem.cluster import apply, observe
 from tandem.process.operator import Operator
+from tandem.process.reconcile import Reconciler
 from tandem.process.resync import Resync
 from tandem.process.workqueue import WorkQueue
 from tandem.rollout import plan
@@ -42,7 +43,10 @@ MUTANTS = {
     ),
     "children of another owner are ours": Mutant(observe._children, "or owner_uid(each) == service.uid", "or True"),
     "a service that is being deleted is served": Mutant(
-        observe.observe, 'or "deletionTimestamp" in manifest["metadata"]', ""
+        observe._live, 'or "deletionTimestamp" in manifest["metadata"]', ""
+    ),
+    "what went with its service is made again": Mutant(
+        Reconciler.reconcile, "and not await is_there(self._api, service)", "and False"
     ),
     "what failed for now is not tried again": Mutant(
         Operator._handle,

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bench.scale.__main__ import NAME, NAMESPACE
+from bench.scale.__main__ import NAME, NAMESPACE, SERVICE
 from support.admission import QUEUE
 from support.api_server import KEY, Cluster
 from tandem import names
 from tandem.api import PLURAL
-from tandem.errors import NotLeader
+from tandem.errors import NotLeader, Transient
 from tandem.process.reconcile import Key, Next
 
 SERVER = f"{NAME}-server"
@@ -33,6 +33,28 @@ async def test_from_nothing_to_ready_and_then_nothing(cluster: Cluster) -> None:
 async def test_a_service_that_is_gone_asks_for_nothing(cluster: Cluster) -> None:
     assert await cluster.reconciler.reconcile(Key(NAMESPACE, "gone")) is Next.EVENT
     assert cluster.writes() == set()
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_what_goes_with_its_service_is_not_made_again(cluster: Cluster, again: bool) -> None:
+    """The service is deleted between its being read and its children's, and the garbage collector is fast; there may
+    be another one of its name already."""
+    await cluster.bring_up()
+    store = cluster.server.store
+
+    def collected(request: web.Request) -> None:
+        if request.path.endswith("/serviceaccounts") and cluster.has("serviceaccounts", SERVER):
+            store.remove("serviceaccounts", NAMESPACE, SERVER)
+            store.remove(PLURAL, *KEY)
+            if again:
+                store.put(PLURAL, {**SERVICE, "metadata": {**SERVICE["metadata"], "uid": "another"}})
+
+    cluster.server.instead = collected
+    with pytest.raises(Transient):
+        await cluster.reconcile()
+    assert cluster.writes() == set()
+    await cluster.reconcile()
+    assert cluster.has("serviceaccounts", SERVER) == again
 
 
 async def test_a_service_that_does_not_fit_its_crd_is_left_alone(cluster: Cluster) -> None:
