@@ -187,6 +187,17 @@ class Down(Fault):
         raise Cut
 
 
+class Page(Fault):
+    """A login page in the API server's place."""
+
+    text = "<!doctype html>\n<html><head><title>Sign in</title></head><body>Your session has ended.</body></html>\n"
+
+    async def before(self, call: Call) -> web.Response | None:
+        """See the class."""
+        self.strike()
+        return web.Response(text=self.text, content_type="text/html")
+
+
 @dataclass
 class OnWatch(Fault):
     """Strikes at the `number`-th event of a type (empty: any) of a kind."""

@@ -15,6 +15,8 @@ import yaml
 from cluster.ports import free_port
 from support.simulation.mutants import MUTANTS, mutated
 
+from .proxy import kubeconfig
+
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["tandem.cli", "tandem.process.operator", "support.simulation.mutants"])
 
@@ -35,15 +37,6 @@ def main(environment: dict[str, str], arguments: list[str], log: str, defect: st
         if defect:
             stack.enter_context(mutated(MUTANTS[defect]))
         app()
-
-
-def kubeconfig(path: Path, port: int) -> Path:
-    """A kubeconfig that leads to a proxy."""
-    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    parts = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {"token": "t"}}]}
-    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", **parts}))
-    return path
 
 
 @dataclass

@@ -8,14 +8,16 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 from aiohttp import web
 
 from .requests import Request, parse
 
-DROPPED = ("host", "content-length", "transfer-encoding", "connection", "authorization")
+DROPPED = ("host", "content-length", "transfer-encoding", "connection")
 """Headers that are of one connection."""
 COMPRESSED = ("accept-encoding", "content-encoding")
 """The session decompresses what the API server sends, and it is passed on as it is then."""
@@ -75,7 +77,7 @@ class Write:
 
 
 class Proxy:
-    """Of one operator. `user`: whom the API server takes its requests for; empty: who runs the tests."""
+    """Of one operator. `user`: whom the API server takes its requests for; empty: whose token they bring."""
 
     def __init__(self, session: aiohttp.ClientSession, upstream: str, user: str = "") -> None:
         self._session, self._upstream, self._user = session, upstream, user
@@ -138,8 +140,11 @@ class Proxy:
         raw = call.raw
         if instead := await call.proxy.fault.before(call):
             return instead
-        headers = {name: value for name, value in raw.headers.items() if name.lower() not in DROPPED + COMPRESSED}
+        headers = raw.headers.copy()
+        for name in DROPPED + COMPRESSED:
+            headers.popall(name, None)
         if self._user:
+            headers.popall("Authorization", None)
             headers["Impersonate-User"] = self._user
         url = f"{self._upstream}{raw.rel_url}"
         async with self._session.request(raw.method, url, headers=headers, data=body or None) as answer:
@@ -166,6 +171,15 @@ class Proxy:
     async def _event(self, call: Call, response: web.StreamResponse, event: dict[str, Any]) -> None:
         if passed := self.fault.event(call, event):
             await response.write(json.dumps(passed).encode() + b"\n")
+
+
+def kubeconfig(path: Path, port: int, token: str = "t") -> Path:
+    """A kubeconfig at `path` that leads to the proxy on `port`."""
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    parts = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {"token": token}}]}
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", **parts}))
+    return path
 
 
 def client_session(trust: ssl.SSLContext) -> aiohttp.ClientSession:

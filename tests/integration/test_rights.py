@@ -12,9 +12,11 @@ import yaml
 
 from cluster import binaries
 from cluster.core import Cluster
+from faults.injected import Page
+from faults.proxy import Fault
 
 from .conftest import REPOSITORY, Namespace, OperatorProcess, wait_for
-from .fault_proxy import FaultProxy
+from .fault_proxy import FaultProxy, running_proxy
 
 HOME, ROLE = "tandem-rights", "tandem-operator"
 
@@ -34,8 +36,8 @@ def role(cluster: Cluster) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
-    with FaultProxy(cluster).running() as running:
-        yield running
+    with running_proxy(cluster) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -149,14 +151,14 @@ def test_a_login_page_in_the_api_servers_place(
     namespace.apply()
     namespace.wait("Ready", "True")
     pods, pid = namespace.server_pods(), limited.usage.pid
-    proxy.set_page(True)
+    proxy.arm(Page())
     wait_for("the truth", lambda: limited.probe("/readyz")[0] == 503, log=limited.log)
     namespace.run("delete", "service", "svc-triton")
     time.sleep(5)
     assert limited.runs
     assert limited.probe("/healthz")[0] == 200, "a restart would not take the page away"
     assert "the answer is not that of a Kubernetes API server" in limited.log.read_text(encoding="utf-8")
-    proxy.set_page(False)
+    proxy.arm(Fault())
     limited.wait_ready()
     wait_for("the repair", lambda: namespace.get("service", "svc-triton"), log=limited.log)
     assert (namespace.server_pods(), limited.usage.pid) == (pods, pid)
