@@ -36,12 +36,14 @@ def delete_child(resource: str, wanted: str) -> Step:
 
 
 def change_fields(resource: str, wanted: str) -> Step:
-    """Remove or change each field of a child that is ours, one after the other, each once the last is repaired."""
+    """Remove or change each field of a child that is ours, one after the other, each once the last is as it was, and
+    ours again."""
 
     async def step(world: World) -> None:
         key = f"{KINDS[resource].kind}/{child(world, resource, wanted)['metadata']['name']}"
         before, changed = world.state()[key], 0
-        for pointer in list(pointers(child(world, resource, wanted))):
+        ours = list(pointers(child(world, resource, wanted)))
+        for pointer in ours:
             if not (version := await _change(world, resource, wanted, pointer)):
                 continue  # the API server lets nobody change it
             changed += 1
@@ -50,6 +52,7 @@ def change_fields(resource: str, wanted: str) -> Step:
                 lambda version=version: (  # type: ignore[misc]
                     int(child(world, resource, wanted)["metadata"]["resourceVersion"]) > version
                     and world.state()[key] == before
+                    and list(pointers(child(world, resource, wanted))) == ours
                 ),
             )
         assert changed, "the API server lets nobody change anything"
@@ -58,10 +61,12 @@ def change_fields(resource: str, wanted: str) -> Step:
 
 
 async def _change(world: World, resource: str, wanted: str, pointer: str) -> int:
-    """The resourceVersion with which a field was removed, or got another value; 0: it was not."""
-    obj = child(world, resource, wanted)
-    path = world.path(resource, obj["metadata"]["name"])
-    value = at(obj, pointer)
+    """The resourceVersion with which a field was removed, or got another value; 0: it was not.
+
+    Of a field that is removed and has that value by default, the API server changes neither the value nor the owner.
+    """
+    path = world.path(resource, child(world, resource, wanted)["metadata"]["name"])
+    value = at(await world.kubernetes.ask("GET", path), pointer)
     others: list[dict[str, Any]] = [{"op": "remove", "path": pointer}]
     if isinstance(value, int | str):
         others.insert(0, {"op": "replace", "path": pointer, "value": _other(value)})
@@ -70,7 +75,7 @@ async def _change(world: World, resource: str, wanted: str, pointer: str) -> int
             found = await world.kubernetes.ask("PATCH", path, [operation], content=JSON_PATCH, fieldManager=SOMEBODY)
         except Refused:
             continue
-        if found["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+        if at(found, pointer) != value or pointer not in pointers(found):
             return int(found["metadata"]["resourceVersion"])
     return 0
 

@@ -43,6 +43,7 @@ SECOND: Mapping[str, Any] = {"speculation": {"decodingType": "DraftTarget", "max
 BAD: Mapping[str, Any] = {"runtime": {"mode": "BLS", "profile": "nope"}}
 REPLACE: Mapping[str, Any] = {"rollout": {"strategy": "Replace"}}
 GUARDED: Mapping[str, Any] = {
+    "replicas": 2,  # what a changed minReplicas asks for: the autoscaler, which has no figures, would take none away
     "serving": {"access": {"from": [{"podSelector": {"matchLabels": {"client": "yes"}}}]}},
     "autoscaling": {"maxReplicas": 3, "objectives": {"queueLength": 4}},
 }
