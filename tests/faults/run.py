@@ -104,7 +104,9 @@ async def _converged(world: World, plan: Plan, wanted: Outcome) -> float:
             ready = time.monotonic()
         now = time.monotonic()
         if since and ready and now - max(since, ready, world.written_at) > QUIET_SECONDS:
-            return since
+            if not plan.honest or await world.are_ready():  # one that went on a moment ago may have just failed
+                return since
+            ready = 0.0
         problems = lines or ["the operators are not ready"]
         assert now < deadline, "\n".join([f"not as it should be within {plan.deadline:.0f} s:", *problems])
         await asyncio.sleep(0.1)
