@@ -13,6 +13,8 @@ from cluster.core import Cluster
 from faults.proxy import Fault, Proxy, client_session, kubeconfig
 
 STARTS_SECONDS = 20
+CLOSES_SECONDS = 0.25
+"""Until TLS connections are closed: https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown."""
 
 
 class FaultProxy:
@@ -25,6 +27,10 @@ class FaultProxy:
         """From now on this fault; watches that are open are cut."""
         self._loop.call_soon_threadsafe(self._proxy.arm, fault)
         self._loop.call_soon_threadsafe(self._proxy.cut)
+
+    def stop(self, stopped: asyncio.Event) -> None:
+        """Set an event of its thread."""
+        self._loop.call_soon_threadsafe(stopped.set)
 
     def kubeconfig(self, path: Path, token: str) -> Path:
         """A kubeconfig at `path` that leads through here."""
@@ -47,14 +53,13 @@ def running_proxy(cluster: Cluster) -> Iterator[FaultProxy]:
             started.set()
             await stop.wait()
             await proxy.stop()
+        await asyncio.sleep(CLOSES_SECONDS)
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     assert started.wait(STARTS_SECONDS), "the proxy does not start"
     try:
         yield made[0]
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        made[0].stop(stop)
         thread.join()
-        loop.close()

@@ -84,12 +84,19 @@ def _kubelet(cluster: Cluster, pod: Object) -> None:
         if _age(cluster, meta["deletionTimestamp"]) >= ENDS:
             cluster.remove(pod, US)
         return
+    if not all(cluster.get("PersistentVolumeClaim", claim) for claim in _claims(pod)):
+        return  # it waits for them
     began = {"startedAt": meta["creationTimestamp"]}
     if "batch.kubernetes.io/controller-uid" in _labels(pod):
         if age >= WORKS:
             _state(cluster, pod, "Succeeded", {"terminated": {"exitCode": 0, "message": VERDICT, **began}}, "False")
     elif age >= STARTS and not answers(pod):
         _state(cluster, pod, "Running", {"running": began}, "True")
+
+
+def _claims(pod: Object) -> list[str]:
+    volumes = pod["spec"].get("volumes", [])
+    return [each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each]
 
 
 def _state(cluster: Cluster, pod: Object, phase: str, state: Object, ready: str) -> None:

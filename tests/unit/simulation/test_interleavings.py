@@ -44,6 +44,6 @@ QUICK = ("what is applied names no UID", "a status names no UID", "objects of ot
 
 @pytest.mark.parametrize("name", MUTANTS if ASKED else QUICK)
 def test_the_simulation_finds(name: str) -> None:
-    fixed = settings(BUDGET, max_examples=2000, phases=[Phase.generate], report_multiple_bugs=False, derandomize=True)
+    fixed = settings(BUDGET, max_examples=5000, phases=[Phase.generate], report_multiple_bugs=False, derandomize=True)
     with mutated(MUTANTS[name]), pytest.raises(AssertionError):
         run_state_machine_as_test(Interleavings, settings=fixed)
