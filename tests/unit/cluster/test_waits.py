@@ -107,7 +107,7 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
 
 
 def fake(row: dict[str, Any]) -> FakeApi:
-    claim = row.get("claim")
+    claim = dict(row.get("claim", {}))
     objects: list[dict[str, Any]] = []
     if claim:
         name = claim.pop("name", "tandem-cache")
