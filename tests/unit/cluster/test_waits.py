@@ -39,6 +39,24 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
   events:
     - {type: Warning, reason: FailedMount, message: not yet, at: 1}
     - {type: Normal, reason: Pulling, message: pulling, at: 2}
+- reason: it was seen again after that, as newer Events count
+  pod: *creating
+  events:
+    - type: Warning
+      reason: FailedMount
+      message: again
+      eventTime: "2026-01-01T00:00:01.0Z"
+      series: {lastObservedTime: "2026-01-01T00:00:05.0Z"}
+    - {type: Normal, reason: Pulled, message: pulled, at: 3}
+  found: "VolumeNotMounted: pod p waits in ContainerCreating: FailedMount: again"
+- reason: a newer Event that was seen once
+  pod: *creating
+  events:
+    - {type: Warning, reason: FailedMount, message: once, eventTime: "2026-01-01T00:00:05.0Z"}
+    - {type: Normal, reason: Pulled, message: pulled, at: 3}
+  found: "VolumeNotMounted: pod p waits in ContainerCreating: FailedMount: once"
+- reason: it is new, and nobody has written its status
+  pod: {}
 - reason: nothing is said
   pod: *creating
 - reason: an init container that runs is no wait
@@ -113,7 +131,7 @@ def fake(row: dict[str, Any]) -> FakeApi:
         name = claim.pop("name", "tandem-cache")
         objects.append({**claim, "kind": "PersistentVolumeClaim", "metadata": {"name": name, "uid": "claim"}})
     for number, event in enumerate(reversed(row.get("events", []))):
-        times = {"lastTimestamp": f"2026-01-01T00:00:0{event['at']}Z"}
+        times = {"lastTimestamp": f"2026-01-01T00:00:0{event['at']}Z"} if "at" in event else {}
         about = {"involvedObject": {"uid": event.get("of", "pod")}}
         objects.append({"kind": "Event", "metadata": {"name": f"e{number}"}, **event, **times, **about})
     return FakeApi(objects)

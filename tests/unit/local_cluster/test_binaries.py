@@ -92,7 +92,7 @@ def test_without_go_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go keeps what it compiled where it always does: in a cache of the test's own it would begin with its library."""
+    """Go keeps what it compiled where it always does: in another place it would begin with its library."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     monkeypatch.setenv("GOCACHE", os.environ.get("GOCACHE") or str(caches / "go-build"))
 
