@@ -77,7 +77,7 @@ ROWS: list[tuple[str, list[tuple[str, str, str]], tuple[str, str, str], list[str
 
 async def test_an_event_as_it_is_written() -> None:
     service, api = parse(QUICKSTART), FakeApi()
-    status = {"conditions": [condition("Stalled", "True", "NoImage")]}
+    status = {"conditions": [condition("Ready", "False", "RollingOut"), condition("Stalled", "True", "NoImage")]}
     await record_transitions(api, Leader(), service, status)  # type: ignore[arg-type]
     (event,) = api.created
     assert event["metadata"].pop("name").startswith("quickstart.")

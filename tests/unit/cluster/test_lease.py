@@ -79,6 +79,7 @@ async def test_one_leads_and_the_other_waits_until_it_is_silent(api: FakeApi, cl
     a, b = candidate(api, clock, "a"), candidate(api, clock, "b")
     await a._step()
     await b._step()
+    assert api.lease and (api.lease["kind"], api.lease["spec"]["leaseTransitions"]) == ("Lease", 0)
     a.check()
     with pytest.raises(NotLeader):
         b.check()

@@ -57,6 +57,9 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
   found: "VolumeNotMounted: pod p waits in ContainerCreating: FailedMount: once"
 - reason: it is new, and nobody has written its status
   pod: {}
+- reason: it runs
+  pod: {status: {phase: Running}}
+  any: false
 - reason: nothing is said
   pod: *creating
 - reason: an init container that runs is no wait
@@ -118,6 +121,9 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
   events:
     - {type: Warning, reason: FailedCreate, message: "exceeded quota: limits.cpu", at: 1, of: job}
   found: "PodNotMade: Job j gets no pod: exceeded quota: limits.cpu"
+- reason: a Job that failed
+  job: {conditions: [{type: Failed, status: "True"}]}
+  any: false
 - reason: a Job that is over
   job: {conditions: [{type: Complete, status: "True"}]}
   any: false
