@@ -93,9 +93,7 @@ def _read(text: str, offset: int) -> Iterator[Document]:
     """The documents of a part that begins after `offset` lines; of one without any, none."""
     try:
         loader = _Loader(text)
-        nodes = []
-        while loader.check_node():
-            nodes.append(loader.get_node())
+        nodes = list(_nodes(loader))
         # Of the nodes as they are written: constructing a value puts what it merges into its node.
         twice = next((found for node in nodes for found in _written_twice(node)), None)
         lines = [dict(_lines(node, offset + 1, ())) for node in nodes]
@@ -118,6 +116,13 @@ def _read(text: str, offset: int) -> Iterator[Document]:
             return
         for value, node, where in zip(values, nodes, lines, strict=True):
             yield Document(node.start_mark.line + offset + 1, value, where)
+
+
+def _nodes(loader: _Loader) -> Iterator[yaml.Node]:
+    """The documents that it reads, as they are written."""
+    while loader.check_node():
+        if node := loader.get_node():
+            yield node
 
 
 def _written_twice(node: yaml.Node) -> Iterator[yaml.ScalarNode]:

@@ -218,8 +218,8 @@ async def test_a_renewal_that_was_on_its_way_does_not_keep_the_lease(
     await a._step()
     read = api.get
 
-    async def read_before_it_arrives(*arguments: object) -> dict[str, Any] | None:
-        lease = await read(*arguments)
+    async def read_before_it_arrives(kind: object, *named: str) -> dict[str, Any] | None:
+        lease = await read(kind, *named)
         monkeypatch.setattr(api, "get", read)
         assert lease is not None
         await api.replace(None, lease)
