@@ -49,6 +49,7 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	printf 'moto[s3]\nflask\nflask-cors\n' | $(LOCK) --upgrade - -o tests/fetcher/moto-requirements.txt
 	@# The site's builder is alone in its environment.
 	echo zensical | $(LOCK) --upgrade - -o docs/site/requirements.txt
+	echo mutmut | $(LOCK) -c tests/requirements.txt - -o tests/mutants/requirements.txt
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
@@ -104,6 +105,21 @@ INTERLEAVINGS ?= 20000
 .PHONY: simulate
 simulate: venv ## The operator in virtual time: INTERLEAVINGS of faults drawn anew, and the defects that it must find (20 minutes)
 	SIMULATED_INTERLEAVINGS=$$(($(INTERLEAVINGS) / 2)) $(PY) -m pytest tests/unit/simulation -n 2 --dist worksteal
+
+MUTANTS ?= 200
+SEED ?= 1
+MUTMUT := build/mutmut
+$(MUTMUT)/.installed: tests/mutants/requirements.txt | venv
+	@$(PYTHON) -m venv $(MUTMUT)
+	@$(MUTMUT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@# It runs the tests within its own process: with their libraries.
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$($(MUTMUT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth
+	@touch $@
+
+.PHONY: mutants
+mutants: $(MUTMUT)/.installed ## How many of MUTANTS defects in rollout/ and cluster/, drawn by SEED, the unit tests find (no part of test)
+	@$(PY) -m mutants $(MUTANTS) $(SEED)
 
 .PHONY: triton
 triton: venv ## The Triton models on a real Triton server (CPU)

@@ -23,9 +23,9 @@ class FakeApi:
         """What was written."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """As `Api.get`."""
+        """As `Api.get`. All that is asked for has a namespace, whichever it is."""
         self._ask("get", kind)
-        return self.objects.get((kind.kind, name))
+        return self.objects.get((kind.kind, name)) if namespace else None
 
     async def list_objects(self, kind: Kind, namespace: str, selector: str = "") -> list[Object]:
         """As `Api.list_objects`; the selector is not looked at."""

@@ -92,9 +92,13 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 def _read(text: str, offset: int) -> Iterator[Document]:
     """The documents of a part that begins after `offset` lines; of one without any, none."""
     try:
+        loader = _Loader(text)
+        nodes = list(_nodes(loader))
+        # Of the nodes as they are written: constructing a value puts what it merges into its node.
+        twice = next((found for node in nodes for found in _written_twice(node)), None)
+        lines = [dict(_lines(node, offset + 1, ())) for node in nodes]
         # Through JSON and back: keys are texts then, and what is left is nothing but JSON's types.
-        values = [json.loads(json.dumps(each, allow_nan=False)) for each in yaml.load_all(text, _Loader)]
-        nodes = list(yaml.compose_all(text, _Loader))
+        values = [json.loads(json.dumps(loader.construct_document(each), allow_nan=False)) for each in nodes]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ": ".join(filter(None, (error.context, error.problem)))
@@ -107,11 +111,18 @@ def _read(text: str, offset: int) -> Iterator[Document]:
     except (TypeError, ValueError) as error:
         yield Document(offset + 1, error=f"not YAML that JSON can be made of: {error}")
     else:
-        if twice := next((found for node in nodes for found in _written_twice(node)), None):
+        if twice:
             yield Document(offset + twice.start_mark.line + 1, error=f"{twice.value!r} is written twice: keep one")
             return
-        for value, node in zip(values, nodes, strict=True):
-            yield Document(node.start_mark.line + offset + 1, value, dict(_lines(node, offset + 1, ())))
+        for value, node, where in zip(values, nodes, lines, strict=True):
+            yield Document(node.start_mark.line + offset + 1, value, where)
+
+
+def _nodes(loader: _Loader) -> Iterator[yaml.Node]:
+    """The documents that it reads, as they are written."""
+    while loader.check_node():
+        if node := loader.get_node():
+            yield node
 
 
 def _written_twice(node: yaml.Node) -> Iterator[yaml.ScalarNode]:

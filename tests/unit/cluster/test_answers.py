@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from support.api_server import KUBECONFIG, PAGE
 from tandem import counters
 from tandem.cluster import client
-from tandem.cluster.client import METADATA_ONLY, Api
+from tandem.cluster.client import METADATA_EVENTS, METADATA_ONLY, Api
 from tandem.cluster.kinds import CONFIGMAP, LEASE, POD, TOKEN_REVIEW
 from tandem.errors import Expired, Forbidden, Transient
 
@@ -51,8 +51,9 @@ async def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             yield made
 
 
-async def watched(api: Api) -> list[Any]:
-    return [event async for event in api.watch(POD, "ns", "", "1")]
+async def watched(api: Api, *of: str) -> list[Any]:
+    namespace, selector, accept = of or ("ns", "", "application/json")
+    return [event async for event in api.watch(POD, namespace, selector, "1", accept)]
 
 
 OBJECT = {"metadata": {"name": "o", "namespace": "ns", "uid": "u"}}
@@ -64,6 +65,84 @@ CALLS: list[tuple[str, Callable[[Api], Awaitable[Any]]]] = [
     ("create", lambda api: api.create(CONFIGMAP, OBJECT)),
     ("replace", lambda api: api.replace(LEASE, OBJECT)),
 ]
+SEEN = {"metadata": {**OBJECT["metadata"], "resourceVersion": "7"}}
+OURS = {"fieldManager": "tandem"}
+WATCHED = {"watch": "true", "labelSelector": "a=b", "resourceVersion": "1", "allowWatchBookmarks": "true"}
+JSON, APPLIES = "application/json", "application/apply-patch+yaml"
+ONE = "/api/v1/namespaces/ns/configmaps/o"
+ALL = ONE.removesuffix("/o")
+# The call, its method and path, what it asks for, of which type, and what it sends.
+SENT: list[tuple[Callable[[Api], Awaitable[Any]], str, dict[str, str], tuple[str, str], Any]] = [
+    (lambda api: api.get(CONFIGMAP, "ns", "o"), f"GET {ONE}", {}, (JSON, JSON), None),
+    (
+        lambda api: api.list_objects(CONFIGMAP, "ns", "a=b"),
+        f"GET {ALL}",
+        {"labelSelector": "a=b", "limit": "500"},
+        (JSON, JSON),
+        None,
+    ),
+    (
+        lambda api: api.list_at(POD, None, "a=b", lambda obj: obj, METADATA_ONLY),
+        "GET /api/v1/pods",
+        {"labelSelector": "a=b", "limit": "500"},
+        (JSON, METADATA_ONLY),
+        None,
+    ),
+    (
+        lambda api: api.events("ns", "u"),
+        "GET /api/v1/namespaces/ns/events",
+        {"fieldSelector": "involvedObject.uid=u", "limit": "500"},
+        (JSON, JSON),
+        None,
+    ),
+    (
+        lambda api: watched(api, "ns", "a=b", METADATA_EVENTS),
+        "GET /api/v1/namespaces/ns/pods",
+        WATCHED,
+        (JSON, METADATA_EVENTS),
+        None,
+    ),
+    (
+        lambda api: api.apply(CONFIGMAP, OBJECT, "status"),
+        f"PATCH {ONE}/status",
+        {**OURS, "force": "true"},
+        (APPLIES, JSON),
+        OBJECT,
+    ),
+    (lambda api: api.create(CONFIGMAP, OBJECT), f"POST {ALL}", OURS, (JSON, JSON), OBJECT),
+    (lambda api: api.create_once(CONFIGMAP, OBJECT), f"POST {ALL}", OURS, (JSON, JSON), OBJECT),
+    (lambda api: api.replace(CONFIGMAP, OBJECT), f"PUT {ONE}", OURS, (JSON, JSON), OBJECT),
+    (
+        lambda api: api.delete(CONFIGMAP, SEEN),
+        f"DELETE {ONE}",
+        {},
+        (JSON, JSON),
+        {"propagationPolicy": "Background", "preconditions": {"uid": "u", "resourceVersion": "7"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("ask", "line", "query", "types", "body"), SENT, ids=[row[1] for row in SENT])
+async def test_what_is_sent(
+    server: Server,
+    api: Api,
+    ask: Callable[[Api], Awaitable[Any]],
+    line: str,
+    query: dict[str, str],
+    types: tuple[str, str],
+    body: Any,
+) -> None:
+    answer = {"metadata": {"name": "o", "resourceVersion": "1"}, "items": []}
+    server.says(json.dumps(answer).encode() if query.keys().isdisjoint({"watch"}) else b"")
+    await ask(api)
+    (request,) = server.requests
+    asked = dict(request.query)
+    assert 240 <= int(asked.pop("timeoutSeconds", 300)) <= 300, "watches do not all end at once"
+    assert (f"{request.method} {request.path}", asked) == (line, query)
+    assert (request.headers["Content-Type"], request.headers["Accept"]) == types
+    assert (json.loads(server.bodies[0]) if server.bodies[0] else None) == body
+
+
 NO_ANSWERS = [
     (PAGE, "text/html", "a proxy's login page"),
     (b"", "application/json", "nothing"),
@@ -122,6 +201,9 @@ async def test_a_login_page_is_no_sign_of_life(server: Server, api: Api) -> None
     with pytest.raises(Transient, match="begins with '<!doctype html> <html>"):
         await api.get(CONFIGMAP, "ns", "o")
     assert not api.answered_at
+    server.says(json.dumps(OBJECT).encode())
+    await api.get(CONFIGMAP, "ns", "o")
+    assert api.answered_at > 0
 
 
 EVENTS = [

@@ -66,6 +66,8 @@ async def test_every_child_is_looked_at_before_it_is_touched(settings: Settings,
         kind, name = child["kind"], child["metadata"]["name"]
         (refused,) = await execute(Taken(metadata), [Apply(child, None)], lambda: None)  # type: ignore[arg-type]
         assert isinstance(refused, NameTaken) and f"{kind} '{name}' exists and belongs to" in str(refused)
+        owner = "uid-2" if "ownerReferences" in metadata else "no SpeculativeInferenceService"
+        assert f"belongs to {owner}" in str(refused)
         seen.add(kind)
     assert seen == {
         *("ServiceAccount", "NetworkPolicy", "ConfigMap", "Service", "Job"),

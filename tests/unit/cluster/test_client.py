@@ -78,3 +78,4 @@ def test_what_no_later_try_helps_is_for_people(status: int, message: str, kind: 
 def test_answers_of_others_are_read_as_far_as_they_go() -> None:
     assert type(_error("POST", "/p", 409, b'{"reason": "AlreadyExists", "message": null}')) is AlreadyExists
     assert "502: Bad Gateway" in str(_error("GET", "/p", 502, b"Bad Gateway"))
+    assert "502: \ufffd" in str(_error("GET", "/p", 502, b"\xff")), "no text"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from tandem.api import API_VERSION, KIND
 from tandem.cluster.events import record_transitions
 
 NOW = "2026-01-01T00:00:00Z"
@@ -72,6 +73,27 @@ ROWS: list[tuple[str, list[tuple[str, str, str]], tuple[str, str, str], list[str
     ),
     ("the autoscaler tells its own", [], ("ScalingActive", "False", "FailedGetObjectMetric"), []),
 ]
+
+
+async def test_an_event_as_it_is_written() -> None:
+    service, api = parse(QUICKSTART), FakeApi()
+    status = {"conditions": [condition("Ready", "False", "RollingOut"), condition("Stalled", "True", "NoImage")]}
+    await record_transitions(api, Leader(), service, status)  # type: ignore[arg-type]
+    (event,) = api.created
+    assert event["metadata"].pop("name").startswith("quickstart.")
+    assert event.pop("firstTimestamp") == event.pop("lastTimestamp")
+    about = {"name": "quickstart", "namespace": service.namespace, "uid": service.uid}
+    assert event == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": service.namespace},
+        "type": "Warning",
+        "reason": "NoImage",
+        "message": "m",
+        "involvedObject": {"apiVersion": API_VERSION, "kind": KIND, **about},
+        "source": {"component": "tandem"},
+        "count": 1,
+    }
 
 
 @pytest.mark.parametrize(("reason", "before", "after", "wanted"), ROWS, ids=[row[0] for row in ROWS])

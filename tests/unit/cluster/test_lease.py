@@ -3,11 +3,14 @@
 import asyncio
 import copy
 import inspect
+import os
+import socket
 import time
 from typing import Any
 
 import pytest
 
+from tandem.cluster.identity import identity
 from tandem.cluster.lease import Leadership, since_boot
 from tandem.errors import NotLeader, Refused, Transient
 from tandem.settings import LeaseSettings
@@ -20,7 +23,8 @@ class FakeApi:
         self.lease: dict[str, Any] | None = None
         self.down = False
 
-    async def get(self, *_: object) -> dict[str, Any] | None:
+    async def get(self, _: object, *named: str) -> dict[str, Any] | None:
+        assert named == ("ns", LeaseSettings().name)
         if self.down:
             raise Transient("away")
         return copy.deepcopy(self.lease)
@@ -62,10 +66,20 @@ def candidate(api: FakeApi, clock: Clock, name: str) -> Leadership:
     return Leadership(api, LeaseSettings(duration_seconds=15), "ns", name, clock)  # type: ignore[arg-type]  # a fake of the part that is used
 
 
+def test_who_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pod its name, which a container that restarts keeps; elsewhere one of its own for each process."""
+    monkeypatch.setenv("POD_NAME", "tandem-operator-1")
+    monkeypatch.setenv("POD_NAMESPACE", "tandem-system")
+    assert identity() == ("tandem-system", "tandem-operator-1")
+    monkeypatch.delenv("POD_NAME")
+    assert identity()[1] == f"{socket.gethostname()}-{os.getpid()}"
+
+
 async def test_one_leads_and_the_other_waits_until_it_is_silent(api: FakeApi, clock: Clock) -> None:
     a, b = candidate(api, clock, "a"), candidate(api, clock, "b")
     await a._step()
     await b._step()
+    assert api.lease and (api.lease["kind"], api.lease["spec"]["leaseTransitions"]) == ("Lease", 0)
     a.check()
     with pytest.raises(NotLeader):
         b.check()
@@ -204,8 +218,8 @@ async def test_a_renewal_that_was_on_its_way_does_not_keep_the_lease(
     await a._step()
     read = api.get
 
-    async def read_before_it_arrives(*arguments: object) -> dict[str, Any] | None:
-        lease = await read(*arguments)
+    async def read_before_it_arrives(kind: object, *named: str) -> dict[str, Any] | None:
+        lease = await read(kind, *named)
         monkeypatch.setattr(api, "get", read)
         assert lease is not None
         await api.replace(None, lease)

@@ -147,6 +147,8 @@ def test_whether_a_workload_is_current(kind: str, acted_on: int | None, current:
     template = {"metadata": {"labels": {names.LABEL_REVISION: "r"}}}
     spec = {"template": template} if kind == "Deployment" else {"leaderWorkerTemplate": {"leaderTemplate": template}}
     workload = applied({"kind": kind, "metadata": {"name": "w"}, "spec": spec})
+    (ours,) = workload["metadata"]["managedFields"]
+    workload["metadata"]["managedFields"] = [{**ours, "subresource": "status", "time": LATER}, ours]
     workload["status"] = {} if acted_on is None else {"observedGeneration": acted_on}
     (seen,) = observed_of(workload).workloads
     assert (seen.current, seen.revision, seen.applied) == (current, "r", FIRST)
@@ -190,6 +192,7 @@ def test_a_server(change: dict[str, Any], wanted: tuple[bool, bool, bool]) -> No
     pod = {**pod, **{part: {**pod[part], **fields} for part, fields in change.items()}}
     (seen,) = observed_of(pod).servers
     assert (seen.ready, seen.deleting, seen.ended) == wanted
+    assert seen.ready_since == "", "unknown"
     assert not seen.worker
     pod["metadata"]["labels"] = {names.LABEL_COMPONENT: names.WORKER}
     assert observed_of(pod).servers[0].worker

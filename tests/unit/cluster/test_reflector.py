@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tandem.cluster import reflector
+from tandem.cluster.client import JSON, METADATA_EVENTS, METADATA_ONLY
 from tandem.cluster.kinds import POD
 from tandem.cluster.reflector import FIRST_DELAY_SECONDS, LAST_DELAY_SECONDS, Reflector
 from tandem.errors import Transient
@@ -23,17 +24,21 @@ class FakeApi:
         self.objects: list[dict[str, Any]] = []
         self.events: asyncio.Queue[dict[str, Any] | Exception | None] = asyncio.Queue()
         self.lists = 0
+        self.asked: list[object] = []
+        """Types of content."""
         self.down = False
 
     async def list_at(
-        self, kind: object, namespace: object, selector: object, take: Callable[[dict[str, Any]], Any], *_: object
+        self, kind: object, namespace: object, selector: object, take: Callable[[dict[str, Any]], Any], accept: object
     ) -> tuple[list[Any], str]:
+        self.asked.append(accept)
         if self.down:
             raise Transient("away")
         self.lists += 1
         return list(map(take, self.objects)), str(self.lists)
 
     async def watch(self, *_: object) -> AsyncIterator[dict[str, Any]]:
+        self.asked.append(_[-1])
         while True:
             event = await self.events.get()
             if event is None:
@@ -75,6 +80,17 @@ async def test_lists_then_follows_events(api: FakeApi) -> None:
         api.events.put_nowait({"type": kind, "object": item})
         await settle()
         assert seen.held == held, kind
+    assert api.asked == [JSON, JSON]
+    assert not task.done()
+    task.cancel()
+
+
+async def test_metadata_alone_is_asked_for_where_it_is_enough(api: FakeApi) -> None:
+    seen = Reflector(api, POD, None, "", odd)  # type: ignore[arg-type]
+    seen.accept = (METADATA_ONLY, METADATA_EVENTS)
+    task = asyncio.create_task(seen.run())
+    await settle()
+    assert api.asked == [METADATA_ONLY, METADATA_EVENTS]
     task.cancel()
 
 

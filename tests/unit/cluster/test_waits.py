@@ -39,6 +39,27 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
   events:
     - {type: Warning, reason: FailedMount, message: not yet, at: 1}
     - {type: Normal, reason: Pulling, message: pulling, at: 2}
+- reason: it was seen again after that, as newer Events count
+  pod: *creating
+  events:
+    - type: Warning
+      reason: FailedMount
+      message: again
+      eventTime: "2026-01-01T00:00:01.0Z"
+      series: {lastObservedTime: "2026-01-01T00:00:05.0Z"}
+    - {type: Normal, reason: Pulled, message: pulled, at: 3}
+  found: "VolumeNotMounted: pod p waits in ContainerCreating: FailedMount: again"
+- reason: a newer Event that was seen once
+  pod: *creating
+  events:
+    - {type: Warning, reason: FailedMount, message: once, eventTime: "2026-01-01T00:00:05.0Z"}
+    - {type: Normal, reason: Pulled, message: pulled, at: 3}
+  found: "VolumeNotMounted: pod p waits in ContainerCreating: FailedMount: once"
+- reason: it is new, and nobody has written its status
+  pod: {}
+- reason: it runs
+  pod: {status: {phase: Running}}
+  any: false
 - reason: nothing is said
   pod: *creating
 - reason: an init container that runs is no wait
@@ -100,6 +121,9 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
   events:
     - {type: Warning, reason: FailedCreate, message: "exceeded quota: limits.cpu", at: 1, of: job}
   found: "PodNotMade: Job j gets no pod: exceeded quota: limits.cpu"
+- reason: a Job that failed
+  job: {conditions: [{type: Failed, status: "True"}]}
+  any: false
 - reason: a Job that is over
   job: {conditions: [{type: Complete, status: "True"}]}
   any: false
@@ -107,13 +131,13 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
 
 
 def fake(row: dict[str, Any]) -> FakeApi:
-    claim = row.get("claim")
+    claim = dict(row.get("claim", {}))
     objects: list[dict[str, Any]] = []
     if claim:
         name = claim.pop("name", "tandem-cache")
         objects.append({**claim, "kind": "PersistentVolumeClaim", "metadata": {"name": name, "uid": "claim"}})
     for number, event in enumerate(reversed(row.get("events", []))):
-        times = {"lastTimestamp": f"2026-01-01T00:00:0{event['at']}Z"}
+        times = {"lastTimestamp": f"2026-01-01T00:00:0{event['at']}Z"} if "at" in event else {}
         about = {"involvedObject": {"uid": event.get("of", "pod")}}
         objects.append({"kind": "Event", "metadata": {"name": f"e{number}"}, **event, **times, **about})
     return FakeApi(objects)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -89,8 +90,15 @@ def test_without_go_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.
         binaries.ensure(["pause"], print)
 
 
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go keeps what it compiled where it always does: in another place it would begin with its library."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    monkeypatch.setenv("GOCACHE", os.environ.get("GOCACHE") or str(caches / "go-build"))
+
+
 def test_a_failed_build_shows_the_compiler_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compiled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(binaries, "GO_DIR", tmp_path)
@@ -117,7 +125,9 @@ def test_files_and_folders_are_put_beside_the_binary_as_ones_own(tmp_path: Path)
     assert all(copy.stat().st_mode & 0o200 for copy in found.values())
 
 
-def test_a_build_is_said_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_is_said_kept_and_not_repeated(
+    compiled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     said: list[str] = []
     path = binaries.build(TOOLS["pause"], said.append)

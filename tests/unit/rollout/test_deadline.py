@@ -83,6 +83,9 @@ def test_when_a_rollout_is_overdue(
     observed = observed_of(workload, *pods)
     assert overdue(service, "new", observed, at(minute)) is wanted, reason
     assert not overdue(service, "newer", observed, at(minute)), "the workload is still of another revision"
+    workload["metadata"]["managedFields"] = [others]
+    unknown = observed_of(workload, server(None))
+    assert not overdue(service, "new", unknown, at(minute)), "nobody knows since when"
 
 
 class Told:

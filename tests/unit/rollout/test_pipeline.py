@@ -9,10 +9,12 @@ from support.services import QUICKSTART, parse
 from support.world import BAD, GOOD, HUB, NOW, World, fetch_jobs, fetched, findings, job_pod
 from tandem import names
 from tandem.api.roles import Role
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import SpeculativeInferenceService, UserIds
+from tandem.children import Task
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.render import LATEST, Record, render
+from tandem.render.latest import pod_security
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
 from tandem.settings import Settings
@@ -159,8 +161,23 @@ def test_in_another_claim_nothing_is_done_yet(settings: Settings) -> None:
 CLAIMS: list[dict[str, str]] = [{}, {"claimName": "mine"}, {"claimName": "larger"}]
 
 
+@pytest.mark.parametrize("user_ids", ["Fixed", "Platform"])
+def test_pods_of_tasks_are_labelled_and_run_as_the_settings_have_it(settings: Settings, user_ids: UserIds) -> None:
+    settings = settings.model_copy(update={"user_ids": user_ids})
+    engines = parse(QUICKSTART, **HUB, runtime__profile="trtllm-26.07", jobs={"labels": {"team": "a"}})
+    made = made_tasks(engines, settings)
+    assert {task.component for task in made} == {names.FETCH, names.BUILD, names.PREFLIGHT}
+    for task in made:
+        assert task.pod["securityContext"] == pod_security(user_ids)
+        assert task.metadata["labels"] == {"team": "a"}
+
+
 def tasks(service: SpeculativeInferenceService, settings: Settings) -> list[str]:
     """Names of the Jobs between a spec and its servers."""
+    return [task.name for task in made_tasks(service, settings)]
+
+
+def made_tasks(service: SpeculativeInferenceService, settings: Settings) -> list[Task]:
     record = Record(
         renderer=LATEST,
         serving_image=settings.serving_image,
@@ -170,8 +187,7 @@ def tasks(service: SpeculativeInferenceService, settings: Settings) -> list[str]
     )
     revision = render(record)
     fetches, builds = fetch_tasks(service, settings, Observed()), build_tasks(service, settings, revision)
-    made = [*fetches.values(), *builds.values(), preflight_task(service, settings, record.profile, revision)]
-    return [task.name for task in made]
+    return [*fetches.values(), *builds.values(), preflight_task(service, settings, record.profile, revision)]
 
 
 def test_a_refused_download_stalls_and_deleting_its_job_tries_again(

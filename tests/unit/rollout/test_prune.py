@@ -70,6 +70,13 @@ def test_a_revision_of_an_unknown_renderer_stops_everything(settings: Settings) 
         kept([newer], [])
 
 
+def test_a_download_that_cannot_be_read_stops_everything() -> None:
+    labels = {names.LABEL_COMPONENT: names.result(names.FETCH)}
+    strange = {"kind": "ConfigMap", "metadata": {"name": "svc-fetch-1", "labels": labels}, "data": {}}
+    with pytest.raises(UnknownReferences, match="ConfigMap svc-fetch-1 is of another version"):
+        kept([], parsed.results([strange]))
+
+
 def test_the_image_is_pulled_as_the_services_are(settings: Settings) -> None:
     assert pull_secrets([]) == []
     world = World(settings)

@@ -136,6 +136,12 @@ def test_a_refusal_that_may_change_says_how_to_try_again() -> None:
     assert outcome.failed
 
 
+def test_what_passed_is_not_to_be_tried_again() -> None:
+    job = replace(JOB, complete=True, pods=[replace(DONE, verdict=verdict("True"))])
+    (check,) = observe_task(Observed(jobs=[job], claim=CLAIM), replace(TASK, refusal_is_final=False)).checks
+    assert "try again" not in check.message
+
+
 def test_a_folder_counts_once_the_task_has_passed() -> None:
     step = Step(TASK, Outcome(Stage.DONE, folder=FOLDER))
     assert step.folder == FOLDER
