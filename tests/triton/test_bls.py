@@ -99,7 +99,8 @@ def test_refused_draft_tokens_have_their_text_where_it_is_asked_for(server: Trit
     for prompt in TEXTS[:8]:
         tensors = inputs(prompt, max_tokens=48, stream=True)
         plain, shown = (
-            stream(server.grpc_url, tensors | more) for more in ({}, {"return_refused_draft_text": np.array([[True]])})
+            stream(server.grpc_url, tensors | more)
+            for more in ({}, {"return_refused_draft_text": np.array([[True]])})
         )
         assert text(shown) == text(plain)
         assert not any("refused_draft_text" in chunk for chunk in plain)

@@ -33,9 +33,10 @@ class BlsChunk(NamedTuple):
     """One response about prompt `batch_index`.
 
     The first `accepted` of `ids` were accepted from the draft, the first `draft_length` characters of
-    `text` come from them; `refused` is the text of the draft's tokens after those, where it was asked for. `log_probs` float32[m] and `logits` float32[m, V] are of the generated tokens.
-    The prompt's last chunk has `finish_reason`, `summary` and, where they were asked for, the `figures` of its
-    calls of the target, by TensorRT-LLM's names.
+    `text` come from them; `refused` is the text of the draft's tokens after those, where it was asked for.
+    `log_probs` float32[m] and `logits` float32[m, V] are of the generated tokens. The prompt's last
+    chunk has `finish_reason`, `summary` and, where they were asked for, the `figures` of its calls of the target, by
+    TensorRT-LLM's names.
     """
 
     batch_index: int
@@ -59,8 +60,9 @@ _FIRST = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns")
 class BlsWriter:
     """Turns one sequence's steps into chunks: as they come (`stream`), or one at the end.
 
-    A streamed chunk is a delta, with the text of refused draft tokens where `refused` asks for it. The one chunk of a sequence that is not streamed also repeats the prompt, unless the
-    client excluded it (upstream's `exclude_input_in_output`).
+    A streamed chunk is a delta, with the text of refused draft tokens where `refused` asks for it. The one chunk of a
+    sequence that is not streamed also repeats the prompt, unless the client excluded it (upstream's
+    `exclude_input_in_output`).
     """
 
     def __init__(self, prompt: BlsPrompt, text: TextStream, stream: bool, refused: bool = False) -> None:

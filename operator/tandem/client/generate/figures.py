@@ -36,8 +36,8 @@ class Chunk:
 
     The first `accepted` of `ids` were accepted from the draft and make the first `draft_text_length`
     characters of `text`; `refused_text` is what the draft proposed behind those and the target refused, where it was
-    asked for. Mode LLMAPI reports none of them, only totals. `finish_reason` is empty, and `totals` None, until the last
-    chunk.
+    asked for. Mode LLMAPI reports none of them, only totals. `finish_reason` is empty, and `totals` None, until the
+    last chunk.
     """
 
     text: str = ""

@@ -107,7 +107,8 @@ APIS = (BLS, LLM_API, OLD_LLM_API)
 
 
 def infer_inputs(request: Request, api: ModelApi) -> list[Any]:
-    """The `InferInput`s of a streaming request, without `num_draft_tokens` and `refused_text` where the API has none."""
+    """The `InferInput`s of a streaming request; it must not name `num_draft_tokens` or `refused_text` where the API
+    has no such tensor."""
     sampling = request.sampling
     values = {
         "text": request.prompt.encode(),

@@ -91,7 +91,9 @@ async def test_tokens_come_with_their_origin(site: Site, triton: Triton) -> None
 
 
 @pytest.mark.parametrize("shown", [True, False])
-async def test_refused_tokens_are_asked_for_where_the_model_knows_that(site: Site, triton: Triton, shown: bool) -> None:
+async def test_refused_tokens_are_asked_for_where_the_model_knows_that(
+    site: Site, triton: Triton, shown: bool
+) -> None:
     triton.shown = shown
     await lines(site)
     assert [request.refused_text for _, request in triton.asked] == [shown]
