@@ -141,6 +141,7 @@ KUBECTL = """case "$*" in
   *deployments*) echo '{"items": []}';;
   *sis*) echo '{"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": "m"}]}}';;
 esac"""
+GENERATE = 'echo "$KUBECONFIG" >> "${0%/*}/calls"'
 CLUSTERS = {
     "kind": ("kind load image-archive /cache/{0}.tar --name tandem", "case $2 in clusters) ;; *) echo config;; esac"),
     "k3d": ("k3d image import /cache/{0}.tar --cluster tandem", "case $2 in list) ;; *) echo config;; esac"),
@@ -158,7 +159,13 @@ def test_from_docker_to_completions(
     """All commands, by stand-ins for the programs: each goes to the new cluster, and to no other."""
     load, answers = CLUSTERS[program]
     programs = Programs(tmp_path / "bin", monkeypatch)
-    for name, text in {"docker": "", program: answers, "kubectl": KUBECTL, "helm": "echo '[]'", "python": ""}.items():
+    for name, text in {
+        "docker": "",
+        program: answers,
+        "kubectl": KUBECTL,
+        "helm": "echo '[]'",
+        "python": GENERATE,
+    }.items():
         programs.add(name, text)
     monkeypatch.setattr(script, "KUBECONFIGS", tmp_path / "demo")
     monkeypatch.setattr(script.sys, "executable", str(programs.folder / "python"))
@@ -171,11 +178,12 @@ def test_from_docker_to_completions(
     loaded = [call for call in programs.calls if "/cache/" in call]
     assert loaded == [load.format(name) for name in names]
     after = programs.calls[programs.calls.index(loaded[-1]) + 1 :]
-    assert [call.split()[0] for call in after] == ["helm", "kubectl", "kubectl", "kubectl", "python"]
+    assert [call.split()[0] for call in after[:-1]] == ["helm", "kubectl", "kubectl", "kubectl", "python"]
     assert after[0].startswith("helm upgrade --install tandem ")
     assert after[0].endswith(f"--kubeconfig {kubeconfig}")
     assert after[2] == f"kubectl --kubeconfig={kubeconfig} apply -f {script.EXAMPLE}"
-    assert after[-1].startswith("python -m tandem generate quickstart --compare")
+    assert after[-2].startswith("python -m tandem generate quickstart --compare")
+    assert after[-1] == str(kubeconfig), "its KUBECONFIG"
     assert f"export KUBECONFIG={kubeconfig}" in capsys.readouterr().out
     clusters = [call for call in programs.calls if call.startswith(("kubectl", "helm"))]
     assert all(str(kubeconfig) in call for call in clusters)
