@@ -161,7 +161,7 @@ cluster: venv binaries deps ## tests/cluster, where it changed since its tests p
 	$(PY) -m pytest tests/integration/cluster -n 2 --dist loadfile && mkdir -p "$${passed%/*}" && touch "$$passed"
 
 .PHONY: keda
-keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time)
+keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time, 47 on a busy machine)
 	$(PY) -m pytest tests/keda
 
 .PHONY: flux

@@ -20,7 +20,7 @@ from cluster.ports import free_port
 from tandem.metrics_server.authentication import AUDIENCE
 
 from .conftest import PATIENCE, STAGES, Namespace, wait_for
-from .pages import host_address, loopback_stage
+from .pages import STEP_SECONDS, Load, host_address, loopback_stage
 from .release import Release
 
 FAST_SERVER = {"replicas": 0, "intervalSeconds": 1, "windowSeconds": 4}
@@ -202,3 +202,33 @@ def wait_told(team: Namespace, server: Server, what: str, check: Callable[[], bo
     except AssertionError as error:
         seen = server.get(f"/v1/services/{team.name}/svc", server.token("tandem-operator"))
         raise AssertionError(f"{error}\n{replicas(team)}: {scaling_active(team)}\n{json.dumps(seen)}") from error
+
+
+def decision(team: Namespace, server: Server) -> dict[str, Any]:
+    """What the server's report asks for, and why; empty while nothing is known."""
+    _, report = server.get(f"/v1/services/{team.name}/svc", server.token("tandem-operator"))
+    found: dict[str, Any] = report.get("decision") or {}
+    return found
+
+
+def collapse_acceptance(team: Namespace, load: Load, server: Server) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Have clients ask for as many tokens a second by drafts that are never accepted, and wait for more replicas.
+
+    The service has no objectives, and at most 8 replicas. The server's decision before, and after.
+    """
+    # From above: the average of demand takes a rise of so few sequences for chance, and follows it for minutes.
+    load.sequences, load.acceptance = 20, 0.9
+    made = 6 * (1 + 2 * load.acceptance) / STEP_SECONDS
+    wait_for("the rate of more", lambda: decision(team, server).get("value", 0.0) > 2 * made, log=server.log)
+    load.sequences = 6
+
+    def measured() -> dict[str, Any] | None:
+        now = decision(team, server)
+        known = now.get("capacityPerReplica") and 0.8 * made < now["value"] < 1.7 * made
+        return now if known and now["desiredReplicas"] == replicas(team) else None
+
+    before = wait_for("the rate, and what a replica can do", measured, log=server.log)
+    load.sequences, load.acceptance = 6 * (1 + 2 * 0.9), 0.0
+    wait_replicas(team, server, lambda count: count > before["desiredReplicas"])
+    # A report may be without one for a moment, as pods come.
+    return before, wait_for("a decision", lambda: decision(team, server), log=server.log)

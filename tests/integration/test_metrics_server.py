@@ -22,6 +22,7 @@ from .metrics_server import (
     FAST_SERVER,
     Server,
     add_endpoint,
+    collapse_acceptance,
     held,
     replicas,
     scaling_active,
@@ -30,7 +31,7 @@ from .metrics_server import (
     wait_replicas,
     wait_scaling,
 )
-from .pages import STEP_SECONDS, Load, serving
+from .pages import Load, serving
 from .release import FAST, GROUP, Release, used
 
 APISERVICE = "v1beta2.custom.metrics.k8s.io"
@@ -157,13 +158,6 @@ def test_load_drives_replicas_up_and_down(team: Namespace, load: Load, server: S
     wait_replicas(team, server, lambda count: count == 1)
 
 
-def decision(team: Namespace, server: Server) -> dict[str, Any]:
-    """What the server's report asks for, and why; empty while nothing is known."""
-    _, report = server.get(f"/v1/services/{team.name}/svc", server.token("tandem-operator"))
-    found: dict[str, Any] = report.get("decision") or {}
-    return found
-
-
 def test_acceptance_that_collapses_raises_replicas_at_the_same_rate(
     team: Namespace, load: Load, server: Server
 ) -> None:
@@ -173,21 +167,7 @@ def test_acceptance_that_collapses_raises_replicas_at_the_same_rate(
     """
     serving = {"maxBatchSize": load.batch}
     team.apply(autoscaling={**AUTOSCALING, "objectives": {}, "maxReplicas": 8}, serving=serving)
-    # From above: the average of demand takes a rise of so few sequences for chance, and follows it for minutes.
-    load.sequences, load.acceptance = 20, 0.9
-    made = 6 * (1 + 2 * load.acceptance) / STEP_SECONDS
-    wait_for("the rate of more", lambda: decision(team, server).get("value", 0.0) > 2 * made, log=server.log)
-    load.sequences = 6
-
-    def measured() -> dict[str, Any] | None:
-        now = decision(team, server)
-        known = now.get("capacityPerReplica") and 0.8 * made < now["value"] < 1.7 * made
-        return now if known and now["desiredReplicas"] == replicas(team) else None
-
-    before = wait_for("the rate, and what a replica can do", measured, log=server.log)
-    load.sequences, load.acceptance = 6 * (1 + 2 * 0.9), 0.0
-    wait_replicas(team, server, lambda count: count > before["desiredReplicas"])
-    after = decision(team, server)
+    before, after = collapse_acceptance(team, load, server)
     assert after["signal"] == "Demand"
     assert after["value"] < 2 * before["value"], "no more is asked for than before, but for what waits"
     assert after["capacityPerReplica"] < before["capacityPerReplica"], "of which a replica can do less"

@@ -90,7 +90,7 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"""#!/bin/bash
 cd {folder}; echo "$@" >> calls
 for file in *.json; do case " $* " in *"${{file%.json}}"*) cat "$file"; exit 0;; esac; done
-echo 'Error from server (NotFound): things "x" not found' >&2; exit 1
+echo 'Error from server (NotFound): speculativeinferenceservices.serving.tandem.dev "x" not found' >&2; exit 1
 """,
         encoding="utf-8",
     )

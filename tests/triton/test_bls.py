@@ -94,6 +94,21 @@ def test_chunks_add_up(server: TritonServer) -> None:
     assert drafted > 0
 
 
+def test_refused_draft_tokens_have_their_text_where_it_is_asked_for(server: TritonServer) -> None:
+    struck = 0
+    for prompt in TEXTS[:8]:
+        tensors = inputs(prompt, max_tokens=48, stream=True)
+        plain, shown = (
+            stream(server.grpc_url, tensors | more)
+            for more in ({}, {"return_refused_draft_text": np.array([[True]])})
+        )
+        assert text(shown) == text(plain)
+        assert not any("refused_draft_text" in chunk for chunk in plain)
+        assert all(chunk["refused_draft_text"].shape == (1, 1) for chunk in shown)
+        struck += sum(bool(chunk["refused_draft_text"].item()) for chunk in shown)
+    assert struck > 0
+
+
 def test_only_the_outputs_that_were_asked_for_come(server: TritonServer) -> None:
     names, prompts = ["output_ids", "batch_index", "acceptance_rate"], TEXTS[:3]
     with bls.Stream(server.grpc_url) as call:

@@ -362,7 +362,7 @@ def test_each_input_is_taken_or_refused_by_name(
 
 def test_the_table_has_every_input(client: triton.InferenceServerClient) -> None:
     named = {name for name, *_ in INPUTS} | {"text_input", "max_tokens"}
-    beyond_upstream = {"input_ids", "input_lengths", "min_length"}
+    beyond_upstream = {"input_ids", "input_lengths", "min_length", "return_refused_draft_text"}
     config = client.get_model_config("tensorrt_llm_bls").config
     assert {tensor.name for tensor in config.input} - beyond_upstream == named
     config = client.get_model_config("ensemble").config

@@ -12,6 +12,12 @@ TAB, ENTER = "\ue004", "\ue007"
 PROMPT = "def fibonacci(n):"
 NUMBER = re.compile(r"\d")
 TOTALS = re.compile(r"(\d+) of (\d+) draft tokens accepted .*, (\d+) refused")
+# What is struck through is no part of the completion.
+WITHOUT_REFUSED = """
+const copy = document.querySelector('.completion').cloneNode(true);
+copy.querySelectorAll('del').forEach((each) => each.remove());
+return copy.textContent
+"""
 BARS = "return document.querySelectorAll('tbody .bars .share').length >= 2"
 REFRESH = "document.dispatchEvent(new Event('visibilitychange'))"
 ANSWERS = "return performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/api/services')).length"
@@ -121,11 +127,13 @@ def test_a_completion_is_the_targets_own_and_shows_what_the_draft_guessed(browse
         browser.write("#drafts", drafts)
         browser.click("form button[type=submit]")
         browser.wait("the end", lambda: "ended by length" in browser.text("form [role=status]"))
-        assert browser.run("return document.querySelector('.completion').textContent") == alone
+        assert browser.run(WITHOUT_REFUSED) == alone
+        struck = browser.run("return [...document.querySelectorAll('.completion del')].map((e) => e.textContent)")
+        assert all(re.fullmatch(r" \[refused: .+\] ", each) for each in struck), struck
         guessed = browser.run("return [...document.querySelectorAll('.completion .draft')].map((e) => e.textContent)")
         assert bool(guessed) is coloured
         totals = TOTALS.search(browser.text("form [role=status]"))
-        assert bool(totals) is coloured
+        assert bool(totals) is bool(struck) is coloured
         if totals:
             accepted, drafted, refused = map(int, totals.groups())
             assert 0 < accepted == drafted - refused

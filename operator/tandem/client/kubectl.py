@@ -51,7 +51,7 @@ class Answer:
     @property
     def error(self) -> str:
         """The last line of its errors."""
-        return (self.errors.splitlines() or ["kubectl failed without an error message"])[-1]
+        return (self.errors.splitlines() or ["kubectl failed without an error message"])[-1].removeprefix("error: ")
 
 
 async def run(*arguments: str, otherwise: str = "", stdin: str = "") -> Answer:
@@ -121,7 +121,7 @@ async def stop(process: Process) -> None:
 
 
 def explain(message: str) -> str:
-    """kubectl's error, and what to do about it. Pure."""
+    """kubectl's error, and what to do about it."""
     if "doesn't have a resource type" in message:
         return f"Tandem is not installed in this cluster: install its chart ({message})"
     if "could not find the requested resource" in message:
@@ -130,7 +130,9 @@ def explain(message: str) -> str:
         return f"{message}: check that Tandem's metrics server runs: see `kubectl get apiservice {API_SERVICE}`"
     if "(NotFound)" in message:
         exists = f"; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
-        return f"{message}{exists if message.endswith('not found') else ''}"
+        return f"{message}{exists if PLURAL in message and message.endswith('not found') else ''}"
+    if named := [each for each in _OPTIONS.get() if each.startswith(("--context=", "--kubeconfig="))]:
+        return f"{message}; check {' and '.join(named)}"
     return f"{message}; kubectl uses the current kubeconfig: see `kubectl config current-context`"
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tandem.api import GROUP, PLURAL
 from tandem.client.generate import cluster
 from tandem.client.generate.cluster import Found, find_ready, port_forward, read_service
-from tandem.client.kubectl import ClusterError, explain
+from tandem.client.kubectl import Answer, ClusterError, connected, explain
 from tandem.metrics_server.trust import OWN_API_SERVICE
 
 
@@ -65,7 +66,8 @@ def test_a_service_s_openai_endpoint_is_read_too() -> None:
     ("message", "hint"),
     [
         ('error: the server doesn\'t have a resource type "x"', "Tandem is not installed in this cluster"),
-        ('Error from server (NotFound): x "quick" not found', "lists those that exist"),
+        (f'Error from server (NotFound): {PLURAL}.{GROUP} "quick" not found', "lists those that exist"),
+        ('Error from server (NotFound): services "quick" not found', "not found"),
         ("The connection to the server was refused", "kubectl config current-context"),
         ("Error from server (NotFound): the server could not find the requested resource", "metricsServer.register"),
         (
@@ -74,12 +76,30 @@ def test_a_service_s_openai_endpoint_is_read_too() -> None:
         ),
         ("Error from server (NotFound): a/b is not known now: its pods do not report it", "do not report it"),
     ],
-    ids=["no CRD", "no such service", "no cluster", "no metrics API", "no metrics server", "no such metric"],
+    ids=[
+        "no CRD",
+        "no such service",
+        "no such object",
+        "no cluster",
+        "no metrics API",
+        "no metrics server",
+        "no such metric",
+    ],
 )
 def test_explain_says_what_to_do(message: str, hint: str) -> None:
     assert hint in explain(message)
     assert message in explain(message)
-    assert ("lists those that exist" in explain(message)) is ('" not found' in message)
+    assert ("lists those that exist" in explain(message)) is (PLURAL in message)
+
+
+@pytest.mark.parametrize("option", ["--context=nope", "--kubeconfig=/no/file"])
+def test_what_was_named_is_to_be_checked(option: str) -> None:
+    with connected([option, "--as=ann"]):
+        assert explain("stat /no/file: no such file or directory").endswith(f"directory; check {option}")
+
+
+def test_kubectl_s_own_mark_of_an_error_is_not_repeated() -> None:
+    assert Answer(1, "", "warning: x\nerror: stat /no/file").error == "stat /no/file"
 
 
 class FakeKubectl:

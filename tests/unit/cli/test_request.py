@@ -42,7 +42,8 @@ def test_what_is_not_asked_for_is_left_to_the_service() -> None:
 
 def test_all_that_can_be_asked_for() -> None:
     sampling = Sampling(8, temperature=0.5, top_k=4, top_p=0.75, seed=2**64 - 1, stop_words=("\n\n", "class"))
-    tensors = sent(Request("p", sampling, num_draft_tokens=0))
+    tensors = sent(Request("p", sampling, num_draft_tokens=0, refused_text=True))
+    assert tensors["return_refused_draft_text"] == ("BOOL", [True])
     assert tensors["num_draft_tokens"] == ("INT32", [0]), "0 is the target alone, not the default"
     assert tensors["temperature"] == ("FP32", [0.5])
     assert tensors["top_k"] == ("INT32", [4])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tritonclient.grpc import service_pb2
+from tritonclient.grpc import model_config_pb2, service_pb2
 
 from tandem.client.generate import app
 from tandem.client.generate.client import TritonClient
@@ -28,6 +28,7 @@ class Triton:
 
     def __init__(self, models: set[str], **parameters: str) -> None:
         self._models, self._parameters = models, parameters
+        self.inputs: list[str] = []
 
     async def is_model_ready(self, name: str, **_: Any) -> bool:
         return name in self._models
@@ -35,6 +36,7 @@ class Triton:
     async def get_model_config(self, name: str, **_: Any) -> service_pb2.ModelConfigResponse:
         found = service_pb2.ModelConfigResponse()
         found.config.name = name
+        found.config.input.extend(model_config_pb2.ModelInput(name=each) for each in self.inputs)
         for key, value in self._parameters.items():
             found.config.parameters[key].string_value = value
         return found
@@ -65,6 +67,25 @@ async def test_a_server_with_a_draft_model_can(monkeypatch: pytest.MonkeyPatch) 
     server = TritonClient("host:8001")
     monkeypatch.setattr(server, "_client", Triton({"speculative_bls"}, max_draft_len="4"))
     await server.check(drafts_by_request=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "shows"),
+    [
+        ("speculative_bls", ["text_input", "return_refused_draft_text"], True),
+        ("speculative_bls", ["text_input"], False),
+        ("tensorrt_llm_stream", ["text_input"], False),
+    ],
+    ids=["now", "a revision of an operator before", "mode LLMAPI"],
+)
+async def test_refused_tokens_are_shown_where_the_model_has_an_input_for_it(
+    monkeypatch: pytest.MonkeyPatch, model: str, inputs: list[str], shows: bool
+) -> None:
+    server, triton = TritonClient("host:8001"), Triton({model})
+    triton.inputs = inputs
+    monkeypatch.setattr(server, "_client", triton)
+    await server.check()
+    assert await server.shows_refused() is shows
 
 
 async def test_a_pod_that_goes_is_told_by_its_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,17 +9,19 @@ from unittest.mock import Mock
 
 import pytest
 
+from builder.build import Built
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 from cluster.kubeconfig import Kubectl
 from cluster.others import Other
+from support.programs import Programs
 
 REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """examples/demo.py, on a machine without clusters; what it asks for is in its `asked`."""
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """examples/demo.py, on a machine without clusters."""
     spec = importlib.util.spec_from_file_location("demo", REPOSITORY / "examples/demo.py")
     assert spec is not None
     assert spec.loader is not None
@@ -27,11 +29,17 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    asked: list[Sequence[Any]] = []
-    module.asked = asked  # type: ignore[attr-defined]
-    monkeypatch.setattr(module.others, "given", lambda *words: asked.append(("given", *words[1:])))
-    monkeypatch.setattr(module.others, "in_docker", lambda *words: asked.append(("in Docker", words[1])))
     return module
+
+
+@pytest.fixture
+def demo(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The same, without programs that make clusters; what it asks for is in its `asked`."""
+    asked: list[Sequence[Any]] = []
+    script.asked = asked  # type: ignore[attr-defined]
+    monkeypatch.setattr(script.others, "given", lambda *words: asked.append(("given", *words[1:])))
+    monkeypatch.setattr(script.others, "in_docker", lambda *words: asked.append(("in Docker", words[1])))
+    return script
 
 
 def test_a_context_is_given(demo: ModuleType) -> None:
@@ -127,3 +135,55 @@ def test_it_asks_for_completions(
     cluster = Mock(spec=of, kubectl=Answers())
     assert demo.generate(cluster) == 0
     assert ran[0][4:-5] == target
+
+
+KUBECTL = """case "$*" in
+  *deployments*) echo '{"items": []}';;
+  *sis*) echo '{"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Up", "message": "m"}]}}';;
+esac"""
+GENERATE = 'echo "$KUBECONFIG" >> "${0%/*}/calls"'
+CLUSTERS = {
+    "kind": ("kind load image-archive /cache/{0}.tar --name tandem", "case $2 in clusters) ;; *) echo config;; esac"),
+    "k3d": ("k3d image import /cache/{0}.tar --cluster tandem", "case $2 in list) ;; *) echo config;; esac"),
+}
+
+
+@pytest.mark.parametrize("program", CLUSTERS)
+def test_from_docker_to_completions(
+    script: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    program: str,
+) -> None:
+    """All commands, by stand-ins for the programs: each goes to the new cluster, and to no other."""
+    load, answers = CLUSTERS[program]
+    programs = Programs(tmp_path / "bin", monkeypatch)
+    for name, text in {
+        "docker": "",
+        program: answers,
+        "kubectl": KUBECTL,
+        "helm": "echo '[]'",
+        "python": GENERATE,
+    }.items():
+        programs.add(name, text)
+    monkeypatch.setattr(script, "KUBECONFIGS", tmp_path / "demo")
+    monkeypatch.setattr(script.sys, "executable", str(programs.folder / "python"))
+    names = ("operator", "serving", "reference", "fetcher")
+    images = [Built(name, f"localhost/tandem/{name}:1", Path(f"/cache/{name}.tar"), ready=True) for name in names]
+    monkeypatch.setattr(script, "built_images", lambda: images)
+    script.demo()
+    kubeconfig = tmp_path / "demo" / f"{program}-kubeconfig"
+    assert kubeconfig.read_text() == "config\n"
+    loaded = [call for call in programs.calls if "/cache/" in call]
+    assert loaded == [load.format(name) for name in names]
+    after = programs.calls[programs.calls.index(loaded[-1]) + 1 :]
+    assert [call.split()[0] for call in after[:-1]] == ["helm", "kubectl", "kubectl", "kubectl", "python"]
+    assert after[0].startswith("helm upgrade --install tandem ")
+    assert after[0].endswith(f"--kubeconfig {kubeconfig}")
+    assert after[2] == f"kubectl --kubeconfig={kubeconfig} apply -f {script.EXAMPLE}"
+    assert after[-2].startswith("python -m tandem generate quickstart --compare")
+    assert after[-1] == str(kubeconfig), "its KUBECONFIG"
+    assert f"export KUBECONFIG={kubeconfig}" in capsys.readouterr().out
+    clusters = [call for call in programs.calls if call.startswith(("kubectl", "helm"))]
+    assert all(str(kubeconfig) in call for call in clusters)

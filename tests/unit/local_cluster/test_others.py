@@ -1,7 +1,6 @@
 """Clusters of others: the commands that find and make them, and how images get there."""
 
 import json
-import os
 import stat
 from pathlib import Path
 
@@ -11,36 +10,12 @@ from cluster import others
 from cluster.errors import ClusterError
 from cluster.kubeconfig import Kubectl
 from cluster.others import Image, Other
+from support.programs import Programs
 
 CONFIG = {
     "current-context": "kind-mine",
     "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443"}}],
 }
-
-
-class Programs:
-    """Stand-ins in PATH, which note how they are called and print what they are given."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        folder.mkdir()
-        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
-        # Without those of this machine.
-        monkeypatch.setattr("shutil.which", self.find)
-
-    def find(self, name: str, mode: int = os.X_OK, path: str = "") -> str | None:
-        """In the place of shutil.which."""
-        return str(self.folder / name) if (self.folder / name).exists() else None
-
-    def add(self, name: str, script: str = "") -> None:
-        path = self.folder / name
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >> "{self.folder}/calls"\n{script}\n')
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-    @property
-    def calls(self) -> list[str]:
-        path = self.folder / "calls"
-        return path.read_text().splitlines() if path.exists() else []
 
 
 @pytest.fixture

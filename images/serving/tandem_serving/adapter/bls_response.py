@@ -74,6 +74,8 @@ def chunk_arrays(chunk: BlsChunk) -> dict[str, Array]:
         "text_output": np.array([chunk.text.encode()], np.object_),
         "output_ids": np.array([chunk.ids], np.int32),
     }
+    if chunk.refused is not None:
+        arrays["refused_draft_text"] = np.array([[chunk.refused.encode()]], np.object_)
     if chunk.cum_log_prob is not None:
         arrays["cum_log_probs"] = np.array([[chunk.cum_log_prob]], np.float32)
     if chunk.log_probs is not None:

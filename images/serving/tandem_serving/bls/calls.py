@@ -75,7 +75,8 @@ class Output(NamedTuple):
 class NewTokens(NamedTuple):
     """What one call of the target added. The first `accepted` of `ids` came from the draft.
 
-    `drafted` counts the proposed tokens, `finish` is "" until the last step.
+    `drafted` counts the proposed tokens, `refused` are those after the accepted ones; `finish` is "" until the last
+    step.
     """
 
     ids: list[int]
@@ -85,6 +86,7 @@ class NewTokens(NamedTuple):
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
     perf_metrics: Mapping[str, int] | None = None
+    refused: tuple[int, ...] = ()
 
 
 def padded(call: Call, length: int) -> Call:

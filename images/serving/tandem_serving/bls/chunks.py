@@ -33,9 +33,10 @@ class BlsChunk(NamedTuple):
     """One response about prompt `batch_index`.
 
     The first `accepted` of `ids` were accepted from the draft, the first `draft_length` characters of
-    `text` come from them. `log_probs` float32[m] and `logits` float32[m, V] are of the generated tokens.
-    The prompt's last chunk has `finish_reason`, `summary` and, where they were asked for, the `figures` of its
-    calls of the target, by TensorRT-LLM's names.
+    `text` come from them; `refused` is the text of the draft's tokens after those, where it was asked for.
+    `log_probs` float32[m] and `logits` float32[m, V] are of the generated tokens. The prompt's last
+    chunk has `finish_reason`, `summary` and, where they were asked for, the `figures` of its calls of the target, by
+    TensorRT-LLM's names.
     """
 
     batch_index: int
@@ -49,6 +50,7 @@ class BlsChunk(NamedTuple):
     logits: FloatArray | None = None
     summary: BlsSummary | None = None
     perf_metrics: Mapping[str, int] | None = None
+    refused: str | None = None
 
 
 # Performance metrics of a sequence's first call that are the sequence's; of the others its last call's are.
@@ -58,17 +60,19 @@ _FIRST = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns")
 class BlsWriter:
     """Turns one sequence's steps into chunks: as they come (`stream`), or one at the end.
 
-    A streamed chunk is a delta. The one chunk of a sequence that is not streamed also repeats the prompt, unless the
-    client excluded it (upstream's `exclude_input_in_output`).
+    A streamed chunk is a delta, with the text of refused draft tokens where `refused` asks for it. The one chunk of a
+    sequence that is not streamed also repeats the prompt, unless the client excluded it (upstream's
+    `exclude_input_in_output`).
     """
 
-    def __init__(self, prompt: BlsPrompt, text: TextStream, stream: bool) -> None:
+    def __init__(self, prompt: BlsPrompt, text: TextStream, stream: bool, refused: bool = False) -> None:
         self.over = False
         self.used = 0
         self.prompt_tokens = len(prompt.ids)
         self._prompt = prompt
         self._text = text
         self._stream = stream
+        self._refused = refused
         self._drafted = self._accepted = 0
         self._output = BlsChunk(prompt.index, "", [])
         self._log_probs: list[FloatArray] = []
@@ -82,6 +86,8 @@ class BlsWriter:
 
         Sets `over` at its finish, or a stop word in the text; `used`: its tokens before that.
         """
+        accepted, refused = step.ids[: step.accepted], list(step.refused)
+        refused_text = self._text.detokenizer.preview(accepted, refused) if self._refused else None
         text = self._text.push(step.ids, step.accepted, last=bool(step.finish))
         finish = FINISH_STOP if text.stopped else step.finish
         self._drafted += step.drafted
@@ -93,6 +99,8 @@ class BlsWriter:
             self._perf_metrics = {**step.perf_metrics, **{name: first[name] for name in _FIRST if name in first}}
         self.over = bool(finish)
         chunk = self._chunk(step, text, finish)
+        if self._refused:  # behind a stop word nothing is: the text ended there
+            chunk = chunk._replace(refused="" if text.stopped else refused_text)
         return [chunk] if self._stream else self._collect(chunk)
 
     def _chunk(self, step: NewTokens, text: TextDelta, finish: str) -> BlsChunk:

@@ -168,6 +168,7 @@ class SequenceLoop:
             log_probs=None if output.log_probs is None else output.log_probs[:cut],
             logits=None if output.logits is None else output.logits[:cut],
             perf_metrics=output.perf_metrics,
+            refused=tuple(proposal[accepted:]),
         )
 
     @property

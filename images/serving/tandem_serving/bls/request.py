@@ -106,6 +106,7 @@ class BlsRequest:
     generation_logits: bool = False
     use_draft_logits: bool = False
     perf_metrics: bool = False
+    refused_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ class BlsParser:
             generation_logits=inputs.flag("return_generation_logits"),
             use_draft_logits=inputs.flag("use_draft_logits", self._acceptance.by_logits),
             perf_metrics=inputs.flag("return_perf_metrics"),
+            refused_text=_refused_text(inputs, stream),
         )
 
     def _prompt(self, inputs: RequestTensors, i: int, stream: bool) -> BlsPrompt:
@@ -277,6 +279,13 @@ def _target_tensors(inputs: RequestTensors, i: int) -> dict[str, Array]:
     if GUIDE[1] in tensors and GUIDE[0] not in tensors:
         raise RequestError(f"{GUIDE[1]} is sent without {GUIDE[0]}: send json, json_schema, regex or ebnf_grammar")
     return tensors
+
+
+def _refused_text(inputs: RequestTensors, stream: bool) -> bool:
+    wanted = inputs.flag("return_refused_draft_text")
+    if wanted and not stream:
+        raise RequestError("return_refused_draft_text needs stream: one answer does not hold what each round refused")
+    return wanted
 
 
 def _refuse_unsupported(inputs: RequestTensors, flags: Mapping[str, str]) -> None:

@@ -164,7 +164,7 @@ class BlsService:
         return BlsSequence(
             request=active,
             loop=SequenceLoop(self._loop_params(request, prompt, streams)),
-            writer=BlsWriter(prompt, self._text(prompt), request.stream),
+            writer=BlsWriter(prompt, self._text(prompt), request.stream, request.refused_text),
             engine_inputs=bound,
             metrics=self.metrics,
             draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,

@@ -52,6 +52,14 @@ class Detokenizer:
             self._cut()
         return delta
 
+    def preview(self, tokens: list[int], others: list[int]) -> str:
+        """The text that `others` would add behind `tokens`, none of them pushed; incomplete characters as U+FFFD."""
+        if not others:
+            return ""
+        window = self._window + tokens
+        known = max(self._sent, len(self._decode(window).rstrip(REPLACEMENT)))
+        return self._decode(window + others)[known:]
+
     def flush(self) -> str:
         """What is left at the end: incomplete characters as U+FFFD."""
         text = self._decode(self._window)

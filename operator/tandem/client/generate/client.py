@@ -77,6 +77,19 @@ class TritonClient:
         """Why requests to this server cannot have the target alone; empty where they can (`num_draft_tokens` 0)."""
         return await self._deaf_to_drafts(self._api)
 
+    async def shows_refused(self) -> bool:
+        """Whether a request may ask for the text of refused draft tokens: older revisions have no such input.
+
+        Raises ServerError.
+        """
+        if "refused_text" not in self._api.tensors:
+            return False
+        try:
+            found = await self._client.get_model_config(self._api.model, client_timeout=CONNECT_TIMEOUT_SECONDS)
+        except InferenceServerException as error:
+            raise self._unreachable(error.message()) from error
+        return self._api.tensors["refused_text"][0] in {each.name for each in found.config.input}
+
     async def version(self) -> str:
         """Triton's own version. Raises ServerError."""
         try:
@@ -135,6 +148,7 @@ def chunk_of(result: Any) -> Chunk:
         draft_text_length=_number(result, "draft_text_length"),
         finish_reason=finish_reason,
         totals=_totals(result) if finish_reason else None,
+        refused_text=_text(result, "refused_draft_text"),
     )
 
 

@@ -35,8 +35,9 @@ class Chunk:
     """One response of a stream: `text` and token ids since the one before.
 
     The first `accepted` of `ids` were accepted from the draft and make the first `draft_text_length`
-    characters of `text`; mode LLMAPI reports neither, only totals. `finish_reason` is empty, and `totals` None, until
-    the last chunk.
+    characters of `text`; `refused_text` is what the draft proposed behind those and the target refused, where it was
+    asked for. Mode LLMAPI reports none of them, only totals. `finish_reason` is empty, and `totals` None, until the
+    last chunk.
     """
 
     text: str = ""
@@ -45,6 +46,7 @@ class Chunk:
     draft_text_length: int = 0
     finish_reason: str = ""
     totals: Totals | None = None
+    refused_text: str = ""
 
     @property
     def is_pass(self) -> bool:

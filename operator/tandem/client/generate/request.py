@@ -39,11 +39,12 @@ class Sampling:
 @dataclass(frozen=True)
 class Request:
     """A prompt to complete with at most `num_draft_tokens` draft tokens a pass: 0 for the target alone,
-    None for the service's own number."""
+    None for the service's own number. `refused_text`: chunks are to have the text of refused draft tokens."""
 
     prompt: str
     sampling: Sampling
     num_draft_tokens: int | None = None
+    refused_text: bool = False
 
 
 Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
@@ -84,6 +85,7 @@ BLS = ModelApi(
         "stop_words": ("stop_words", "BYTES", np.object_),
         "stream": ("stream", "BOOL", np.bool_),
         "exclude_input": ("exclude_input_in_output", "BOOL", np.bool_),
+        "refused_text": ("return_refused_draft_text", "BOOL", np.bool_),
     },
     (1, -1),
 )
@@ -105,7 +107,8 @@ APIS = (BLS, LLM_API, OLD_LLM_API)
 
 
 def infer_inputs(request: Request, api: ModelApi) -> list[Any]:
-    """The `InferInput`s of a streaming request; `num_draft_tokens` must be None where the API has none."""
+    """The `InferInput`s of a streaming request; it must not name `num_draft_tokens` or `refused_text` where the API
+    has no such tensor."""
     sampling = request.sampling
     values = {
         "text": request.prompt.encode(),
@@ -118,6 +121,7 @@ def infer_inputs(request: Request, api: ModelApi) -> list[Any]:
         "stop_words": [word.encode() for word in sampling.stop_words] or None,
         "stream": True,
         "exclude_input": True,
+        "refused_text": request.refused_text or None,
     }
     return [_input(api, field, value) for field, value in values.items() if value is not None]
 

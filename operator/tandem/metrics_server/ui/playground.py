@@ -124,13 +124,14 @@ class Playground:
     async def _lines(
         self, service: SpeculativeInferenceService, prompt: Prompt
     ) -> AsyncGenerator[dict[str, Any], None]:
-        request = Request(prompt.prompt, Sampling(prompt.max_tokens), prompt.draft_tokens)
         try:
             async with TritonClient(self._address(service), max_message_bytes=MOST_MESSAGE) as triton:
                 await triton.check()
                 if prompt.draft_tokens is not None and (why := await triton.drafts_fixed()):
                     yield {"error": f"the server runs {why}: leave the draft length to the service"}
                     return
+                sampling, shown = Sampling(prompt.max_tokens), await triton.shows_refused()
+                request = Request(prompt.prompt, sampling, prompt.draft_tokens, refused_text=shown)
                 async with aclosing(triton.stream(request)) as chunks:
                     async for chunk in chunks:
                         yield _line(chunk)
@@ -194,10 +195,11 @@ async def _read(request: web.Request) -> Prompt:
 
 
 def _line(chunk: Chunk) -> dict[str, Any]:
-    """What the page gets of a chunk: text of accepted draft tokens, then the target's own. Pure."""
+    """What the page gets of a chunk: text of accepted draft tokens, of refused ones, then the target's own. Pure."""
     cut = chunk.draft_text_length
     line: dict[str, Any] = {
         "draft": chunk.text[:cut],
+        "refused": chunk.refused_text,
         "target": chunk.text[cut:],
         "accepted": chunk.accepted,
         "tokens": len(chunk.ids),

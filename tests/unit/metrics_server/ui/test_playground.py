@@ -17,7 +17,7 @@ from .conftest import Site, known, service
 
 PATH = "/ui/api/services/team-a/llama/completions"
 CHUNKS = [
-    Chunk("def f", (1, 2, 3), accepted=2, draft_text_length=4),
+    Chunk("def f", (1, 2, 3), accepted=2, draft_text_length=4, refused_text="g("),
     Chunk("(", (4,), finish_reason="length", totals=Totals(draft_tokens=8, accepted_draft_tokens=2, input_tokens=5)),
 ]
 
@@ -31,6 +31,7 @@ class Triton:
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         self.fixed = ""
+        self.shown = True
         self.streams = asyncio.Semaphore(0)
         self.closed = asyncio.Event()
 
@@ -51,6 +52,9 @@ class Triton:
 
     async def drafts_fixed(self) -> str:
         return self.fixed
+
+    async def shows_refused(self) -> bool:
+        return self.shown
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         self.asked.append((self.url, request))
@@ -79,11 +83,20 @@ async def lines(site: Site, **changes: Any) -> list[dict[str, Any]]:
 
 async def test_tokens_come_with_their_origin(site: Site, triton: Triton) -> None:
     first, last = await lines(site, draftTokens=3)
-    assert first == {"draft": "def ", "target": "f", "accepted": 2, "tokens": 3}
+    assert first == {"draft": "def ", "refused": "g(", "target": "f", "accepted": 2, "tokens": 3}
     assert (last["finish"], last["totals"]) == ("length", {"drafted": 8, "accepted": 2, "prompt": 5})
     ((url, request),) = triton.asked
     assert url == "llama-triton.team-a.svc:8001"
     assert (request.prompt, request.sampling.max_tokens, request.num_draft_tokens) == ("def", 4, 3)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_refused_tokens_are_asked_for_where_the_model_knows_that(
+    site: Site, triton: Triton, shown: bool
+) -> None:
+    triton.shown = shown
+    await lines(site)
+    assert [request.refused_text for _, request in triton.asked] == [shown]
 
 
 async def test_it_takes_the_right_that_the_api_server_asks_for(site: Site, triton: Triton) -> None:

@@ -13,7 +13,7 @@ from tandem_serving.requests.text import Detokenizer, StopText, TextStream
 from tandem_serving.requests.tokenizer import Tokenizer
 
 
-def writer(tokenizer: Tokenizer, stream: bool) -> BlsWriter:
+def writer(tokenizer: Tokenizer, stream: bool, refused: bool = False, stop: tuple[str, ...] = ()) -> BlsWriter:
     ids = np.array([5, 6], np.int32)
     prompt = BlsPrompt(
         index=0,
@@ -28,7 +28,8 @@ def writer(tokenizer: Tokenizer, stream: bool) -> BlsWriter:
         echo=False,
         tensors={},
     )
-    return BlsWriter(prompt, TextStream(Detokenizer(tokenizer.decode, ids.tolist()), StopText(())), stream)
+    text = TextStream(Detokenizer(tokenizer.decode, ids.tolist()), StopText(stop, keep=True))
+    return BlsWriter(prompt, text, stream, refused)
 
 
 FIRST = {"arrival_time_ns": 1, "first_token_time_ns": 2, "last_token_time_ns": 3, "kv_cache_reused_blocks": 0}
@@ -80,3 +81,26 @@ def test_what_is_not_streamed_is_copied_once(
     assert sum(copied) == 100
     assert np.array_equal(getattr(chunks[-1], name), values)
     assert (len(chunks), chunks[-1].ids) == (1, list(range(40, 140)))
+
+
+REFUSING = NewTokens([40, 41, 42], accepted=2, drafted=4, refused=(43, 44))
+
+
+def test_refused_draft_tokens_have_the_text_that_they_would_have_added(tokenizer: Tokenizer) -> None:
+    made = writer(tokenizer, stream=True, refused=True)
+    ends = [tokenizer.decode([5, 6, *ids]) for ids in ([40, 41], [40, 41, 43, 44], [40, 41, 42])]
+    (chunk,) = made.write(REFUSING)
+    assert ends[0] + (chunk.refused or "") == ends[1] != ends[0]
+    assert tokenizer.decode([5, 6]) + chunk.text == ends[2], "the text goes on as if none had been asked for"
+    assert [each.refused for each in made.write(NewTokens([45]))] == [""]
+
+
+def test_without_a_wish_for_it_there_is_no_refused_text(tokenizer: Tokenizer) -> None:
+    assert [chunk.refused for chunk in writer(tokenizer, stream=True).write(REFUSING)] == [None]
+
+
+def test_nothing_is_refused_behind_a_stop_word(tokenizer: Tokenizer) -> None:
+    word = tokenizer.decode([5, 6, 40])[len(tokenizer.decode([5, 6])) :]
+    assert word
+    (chunk,) = writer(tokenizer, stream=True, refused=True, stop=(word,)).write(REFUSING)
+    assert (chunk.finish_reason, chunk.refused) == ("stop", "")

@@ -308,6 +308,8 @@ def test_made_up_draft_tokens_change_nothing(draft: Model, longer: int) -> None:
         steps.append(loop.verified(target.run(call)))
     assert tokens(steps) == alone(counting, 24)
     assert all(step.accepted <= step.drafted <= 3 for step in steps), "they are not counted"
+    assert all(len(step.refused) == step.drafted - step.accepted for step in steps), "nor shown"
+    assert not any(step.refused[:1] == tuple(step.ids[step.accepted :][:1]) for step in steps if step.refused)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"prompt_embedding_table": np.zeros((1, 1, 4), np.float16)}, "virtual tokens mean nothing to the draft engine"),
     ({"guided_decoding_guide": strings(["{}"])}, "is sent without guided_decoding_guide_type"),
     ({"return_context_logits": YES}, "return_context_logits is not supported"),
+    ({"return_refused_draft_text": YES}, "return_refused_draft_text needs stream"),
     ({"embedding_bias_words": strings(["a", "b"])}, "holds 2 words and embedding_bias_weights 0 weights"),
     (
         {"embedding_bias_words": strings(["a"]), "embedding_bias_weights": real(float("nan"))},

@@ -6,7 +6,7 @@ import { h, number, percent, seconds } from "./dom.js";
 const field = (name, label, input) => h("label", { for: name }, label, input);
 
 const LEGEND = [h("span", { class: "draft" }, "proposed by the draft and accepted"),
-  " · the target's own. The responses do not name refused draft tokens; they are counted."];
+  " · ", h("del", { class: "refused" }, "proposed and refused"), " · the target's own"];
 const NO_ORIGINS = "The engine of this service does not report which tokens came from a draft.";
 
 /** The form for one service; `draftByRequest`: a prompt may name its draft length. */
@@ -65,6 +65,7 @@ async function show(lines, output, origins) {
   for await (const line of lines) {
     if (line.error) throw new Error(line.error);
     if (line.draft) output.append(h("span", { class: "draft", title: `${line.accepted} draft tokens, accepted` }, line.draft));
+    if (line.refused) output.append(refusedText(line.refused));
     if (line.target) output.append(line.target);
     if (line.tokens) {
       first ??= performance.now();
@@ -76,6 +77,11 @@ async function show(lines, output, origins) {
   if (!last?.totals) throw new Error("the stream ended before the completion did: see the pod's log");
   return about({ tokens, passes, took: (performance.now() - began) / 1000, first: (first - began) / 1000 }, last, origins);
 }
+
+/** Draft tokens that the target refused: no part of the completion, and not copied with it. A line stays a line. */
+const refusedText = (text) =>
+  h("del", { class: "refused", title: "draft tokens, refused" },
+    h("span", { class: "unseen" }, " [refused: "), text.replaceAll("\n", "↵"), h("span", { class: "unseen" }, "] "));
 
 /** A completion in a line. */
 function about({ tokens, passes, took, first }, { totals, finish }, origins) {
