@@ -23,6 +23,7 @@ from statistics import linear_regression
 from typing import NamedTuple, Protocol
 
 from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.arrivals import Arrivals
 
 FIRST_LENGTH = 4
 # Rounds of each sequence, or tokens of the target alone, in a window, after which the choice is made anew; those of a
@@ -52,12 +53,12 @@ DRAFT_STEP, DEAREST_STEP = 1 / 6, 1 / 2
 RELENGTH, REGROUP, RESTART, MIN_GAIN = 0.2, 1.5, 1 / 16, 0.015
 # While the target runs alone: windows from one draft of a few sequences to the next, so many or a quarter at most;
 # seconds until all draft. Speculation came back in vain when it ends within VAIN rounds.
-SCOUT_WINDOWS, SCOUTS = 2, 8
-RETRY_SECONDS, VAIN, MOST_VAIN = 20.0, 100, 5
+SCOUT_ROUNDS, SCOUT_SHARE = 4, 0.01
+RETRY_SECONDS, VAIN, MOST_VAIN = 15.0, 100, 5
 # Rounds after which an observed acceptance counts half: at least, and for each sequence. While the target runs alone:
 # fewer, for each that drafts, and what was known before counts as so many.
 HALF_LIFE, HALF_LIFE_EACH = 128, 16
-HALF_LIFE_ALONE, HALF_LIFE_SCOUT, KNOWN_ALONE = 8, 3, 8
+HALF_LIFE_ALONE, KNOWN_ALONE = 16, 8
 
 
 class DraftLengthPolicy(Protocol):
@@ -88,7 +89,7 @@ class DraftLengthPolicy(Protocol):
         """
         ...
 
-    def length(self) -> int:
+    def length(self, sequence: Hashable) -> int:
         """Tokens to draft in a sequence's next round; 0: the target alone."""
         ...
 
@@ -154,12 +155,20 @@ class Load:
         if self.measured(choice) and seconds > known.seconds * (1 + PAUSE):
             if known.longer * seconds >= SURE * known.seconds:
                 before = 0.0
+                self._rescale(choice, seconds / known.seconds)
             else:
                 seconds, longer = known.seconds * (1 + PAUSE), known.longer + 1
         elif not known.rounds and seconds > known.seconds * (1 + GUESSED):
             seconds, rounds = known.seconds, UNLIKELY
         mean = known.seconds + rounds / (before + rounds) * (seconds - known.seconds)
         self.periods[choice] = Period(mean, min(before + rounds, MEMORY), now, longer)
+
+    def _rescale(self, choice: Choice, ratio: float) -> None:
+        """What makes drafts of one length slow does so for others that were not measured since."""
+        for other, period in self.periods.items():
+            since = self.measured(other) and period.at > self.periods[choice].at
+            if choice.k and other.k and period.rounds and not since:
+                self.periods[other] = Period(ratio * period.seconds)
 
     def predict(self, choice: Choice, now: float) -> Period:
         """What is known of it, or follows from other lengths: with as many micro-batches, if there are any."""
@@ -184,7 +193,8 @@ class Load:
 
     def _by_length(self, micro_batches: int) -> dict[int, float]:
         found = self.periods.items()
-        return {choice.k: period.seconds for choice, period in found if choice.micro_batches == micro_batches}
+        lengths = {choice.k: period.seconds for choice, period in found if choice.micro_batches == micro_batches}
+        return {k: seconds for k, seconds in lengths.items() if k} or lengths
 
 
 class AdaptiveDraftLength:
@@ -206,11 +216,13 @@ class AdaptiveDraftLength:
         self._minimum, self._maximum = minimum, maximum
         self._most_batches = 2 if separate_devices and batched else 1
         self._clock = clock
+        self._arrivals = Arrivals()
         self._running: dict[Hashable, int] = {}  # with the most tokens that they draft
         self._loads: dict[int, Load] = {}  # by the logarithm of the sequences that run
         self._plan = Choice(min(max(minimum, FIRST_LENGTH), maximum))
-        self._lost, self._kept = 0.0, math.inf  # rounds' worth that staying with it has lost; its rounds
-        self._scouts, self._windows_alone = 0, 0
+        self._lost, self._kept = 0.0, 0.0  # rounds' worth that staying with it has lost; its rounds
+        self._scout: Hashable = None  # it stays one to its end: the draft engine reads its prompt once
+        self._scouting, self._scouted = 0, -math.inf  # rounds that it is still to draft
         self._begin(self._plan, 0, measured=False)
 
     @property
@@ -222,6 +234,7 @@ class AdaptiveDraftLength:
         """A sequence that speculates starts to run, and drafts `most` tokens a round at most."""
         idle = not self._running
         self._running[sequence] = most
+        self._entered += 1
         if idle:
             self._begin(self._used, SETTLE, measured=False)
 
@@ -229,12 +242,16 @@ class AdaptiveDraftLength:
         """It is over, or speculates no longer."""
         self._running.pop(sequence, None)
 
-    def length(self) -> int:
-        """The same for all, but for a few that draft while the target runs alone."""
-        if self._scouts and not self._used.k:
-            self._scouts -= 1
-            return 1
-        return self._used.k
+    def length(self, sequence: Hashable) -> int:
+        """The same for all, but for a scout that drafts now and then while the target runs alone."""
+        if self._used.k or not self._scouting:
+            return self._used.k
+        if self._scout not in self._running:
+            self._scout = sequence
+        if sequence != self._scout:
+            return 0
+        self._scouting -= 1
+        return 1
 
     def micro_batches(self, sequences: int) -> int:
         """As chosen, where there are several sequences."""
@@ -260,6 +277,7 @@ class AdaptiveDraftLength:
         self._used, self._measured = choice, measured
         self._load, self._rounds = self._load_of(self._rows), rounds
         self._since, self._ended, self._alike, self._tokens = self._clock(), 0, 0, 0.0
+        self._entered = 0
 
     def _end_window(self) -> None:
         used, alone = self._used, not self._used.k
@@ -271,7 +289,9 @@ class AdaptiveDraftLength:
         now, load = self._clock(), self._load_of(self._rows)
         rounds = self._tokens / self.acceptance.yields[used.k] / self._rows
         if load is self._load and 2 * self._alike >= self._ended:  # most went by this choice, at this load
-            load.observe(used, min(max((now - self._since) / rounds, 1e-6), 1e6), rounds, now)
+            alike = used, id(load)
+            seconds = self._arrivals.on_average(alike, now - self._since, self._entered, self._tokens, rounds)
+            load.observe(used, min(max(seconds / rounds, 1e-6), 1e6), rounds, now)
         self.acceptance.update(self._half_life())
         self._kept += rounds if used == self._plan else 0.0
         choice = self._next(load, rounds, now)
@@ -282,9 +302,7 @@ class AdaptiveDraftLength:
             self._begin(choice, settle, measured=False)
 
     def _half_life(self) -> float:
-        return (
-            HALF_LIFE_ALONE + HALF_LIFE_SCOUT * self._few if self.off else max(HALF_LIFE, HALF_LIFE_EACH * self._rows)
-        )
+        return HALF_LIFE_ALONE if self.off else max(HALF_LIFE, HALF_LIFE_EACH * self._rows)
 
     def _load_of(self, rows: int) -> Load:
         """A new load is taken for one like the nearest that is known."""
@@ -351,8 +369,7 @@ class AdaptiveDraftLength:
             return None
         best = max(hopes, key=hopes.__getitem__)
         if self.off:
-            self._windows_alone += 1
-            self._scouts = self._few if self._windows_alone % SCOUT_WINDOWS == 0 else 0
+            self._scout_again(now, load.predict(best, now).seconds)
             if now >= load.retry:
                 self._pause(load, load.vain + 1, now)
                 return max(hopes, key=goodput.__getitem__)
@@ -362,6 +379,12 @@ class AdaptiveDraftLength:
             return None
         load.credit -= seconds
         return best
+
+    def _scout_again(self, now: float, seconds: float) -> None:
+        """Where a round of all takes so many seconds: what a scout's drafts take is a bounded share of the time."""
+        pause = SCOUT_ROUNDS * RESTART * (1 + 1 / self._rows) * seconds / SCOUT_SHARE
+        if now >= self._scouted + (pause / 4 if self._lost else pause):
+            self._scouted, self._scouting = now, SCOUT_ROUNDS
 
     def _is_near(self, choice: Choice, load: Load) -> bool:
         """Whether it is tried: what was, and a length near that; of other micro-batches one as long as the plan's, or
@@ -374,8 +397,3 @@ class AdaptiveDraftLength:
         return any(
             abs(choice.k - other.k) <= NEAR and other.micro_batches == choice.micro_batches for other in load.periods
         )
-
-    @property
-    def _few(self) -> int:
-        """Sequences that draft while the target runs alone."""
-        return min(SCOUTS, (self._rows + 3) // 4)
