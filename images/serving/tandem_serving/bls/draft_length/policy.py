@@ -383,7 +383,7 @@ class AdaptiveDraftLength:
     def _scout_again(self, now: float, seconds: float) -> None:
         """Where a round of all takes so many seconds: what a scout's drafts take is a bounded share of the time."""
         pause = SCOUT_ROUNDS * RESTART * (1 + 1 / self._rows) * seconds / SCOUT_SHARE
-        if now >= self._scouted + (pause / 4 if self._lost else pause):
+        if self._lost or now >= self._scouted + pause:
             self._scouted, self._scouting = now, SCOUT_ROUNDS
 
     def _is_near(self, choice: Choice, load: Load) -> bool:
