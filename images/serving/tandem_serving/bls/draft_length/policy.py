@@ -151,24 +151,27 @@ class Load:
             self.credit, ratio = most, seconds / known.seconds
             self.periods = {other: Period(ratio * period.seconds) for other, period in self.periods.items()}
             known = Period(seconds)
-        before, longer = known.counts(now), 0
+        before, longer, stale = known.counts(now), 0, AGE
         if self.measured(choice) and seconds > known.seconds * (1 + PAUSE):
             if known.longer * seconds >= SURE * known.seconds:
-                before = 0.0
-                self._rescale(choice, seconds / known.seconds)
+                before, stale = 0.0, 0.0
             else:
                 seconds, longer = known.seconds * (1 + PAUSE), known.longer + 1
         elif not known.rounds and seconds > known.seconds * (1 + GUESSED):
             seconds, rounds = known.seconds, UNLIKELY
         mean = known.seconds + rounds / (before + rounds) * (seconds - known.seconds)
+        if self.measured(choice):
+            self._follow(choice, mean / known.seconds, stale, now)
         self.periods[choice] = Period(mean, min(before + rounds, MEMORY), now, longer)
 
-    def _rescale(self, choice: Choice, ratio: float) -> None:
-        """What makes drafts of one length slow does so for others that were not measured since."""
+    def _follow(self, choice: Choice, ratio: float, stale: float, now: float) -> None:
+        """What makes a choice slower or faster does so for others as far as they are `stale`, measured so many seconds
+        ago; but what changes drafts leaves the target alone as it is."""
+        last = self.periods[choice].at
         for other, period in self.periods.items():
-            since = self.measured(other) and period.at > self.periods[choice].at
-            if choice.k and other.k and period.rounds and not since:
-                self.periods[other] = Period(ratio * period.seconds)
+            if other != choice and (other.k or not choice.k):
+                known = math.exp2(-max(0.0, now - period.at) / stale) if stale else float(period.at > last)
+                self.periods[other] = period._replace(seconds=period.seconds * ratio ** (1 - known))
 
     def predict(self, choice: Choice, now: float) -> Period:
         """What is known of it, or follows from other lengths: with as many micro-batches, if there are any."""
