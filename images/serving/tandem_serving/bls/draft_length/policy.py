@@ -33,7 +33,7 @@ WINDOW, WINDOW_ALONE = 4, 16
 TRIAL, TRIAL_ALONE = 6, 12
 SETTLE, SETTLE_ALONE, SETTLE_BACK, SETTLE_FRESH = 2, 3, 8, 64
 # Share of the time that trials may take, and the rounds' time that there is at first, and is saved up at most.
-TRIAL_SHARE, FREE_ROUNDS = 0.02, 48
+TRIAL_SHARE, FREE_ROUNDS = 0.02, 32
 # Draft tokens by which a trial differs from the present choice, at most.
 NEAR = 2
 # Relative deviation of a round's time; of a period predicted from two lengths or more, or from less; of one measured
@@ -53,7 +53,7 @@ DRAFT_STEP, DEAREST_STEP = 1 / 6, 1 / 2
 RELENGTH, REGROUP, RESTART, MIN_GAIN = 0.2, 1.5, 1 / 16, 0.015
 # While the target runs alone: windows from one draft of a few sequences to the next, so many or a quarter at most;
 # seconds until all draft. Speculation came back in vain when it ends within VAIN rounds.
-SCOUT_ROUNDS, SCOUT_SHARE = 4, 0.01
+SCOUT_ROUNDS, SCOUT_SHARE = 4, 0.0125
 RETRY_SECONDS, VAIN, MOST_VAIN = 15.0, 100, 5
 # Rounds after which an observed acceptance counts half: at least, and for each sequence. While the target runs alone:
 # fewer, for each that drafts, and what was known before counts as so many.
@@ -123,7 +123,7 @@ class Period(NamedTuple):
 
     def deviation(self, now: float) -> float:
         """Of the seconds, relative to them."""
-        return min(OLD, NOISE / math.sqrt(max(self.counts(now), 1e-3)))
+        return min(OLD, NOISE / math.sqrt(max(self.counts(now), 1e-3))) if self.rounds else GUESSED
 
 
 @dataclass
