@@ -33,7 +33,7 @@ WINDOW, WINDOW_ALONE = 4, 16
 TRIAL, TRIAL_ALONE = 6, 12
 SETTLE, SETTLE_ALONE, SETTLE_BACK, SETTLE_FRESH = 2, 3, 8, 64
 # Share of the time that trials may take, and the rounds' time that there is at first, and is saved up at most.
-TRIAL_SHARE, FREE_ROUNDS = 0.02, 32
+TRIAL_SHARE, FREE_ROUNDS = 0.02, 40
 # Draft tokens by which a trial differs from the present choice, at most.
 NEAR = 2
 # Relative deviation of a round's time; of a period predicted from two lengths or more, or from less; of one measured
