@@ -53,7 +53,7 @@ DRAFT_STEP, DEAREST_STEP = 1 / 6, 1 / 2
 RELENGTH, REGROUP, RESTART, MIN_GAIN = 0.2, 1.5, 1 / 16, 0.015
 # While the target runs alone: windows from one draft of a few sequences to the next, so many or a quarter at most;
 # seconds until all draft. Speculation came back in vain when it ends within VAIN rounds.
-SCOUT_ROUNDS, SCOUT_SHARE = 4, 0.0125
+SCOUT_ROUNDS, SCOUT_SHARE = 4, 0.01
 RETRY_SECONDS, VAIN, MOST_VAIN = 15.0, 100, 5
 # Rounds after which an observed acceptance counts half: at least, and for each sequence. While the target runs alone:
 # fewer, for each that drafts, and what was known before counts as so many.
@@ -160,7 +160,7 @@ class Load:
         elif not known.rounds and seconds > known.seconds * (1 + GUESSED):
             seconds, rounds = known.seconds, UNLIKELY
         mean = known.seconds + rounds / (before + rounds) * (seconds - known.seconds)
-        if self.measured(choice):
+        if self.measured(choice) and (not stale or known.rounds >= MEMORY):
             self._follow(choice, mean / known.seconds, stale, now)
         self.periods[choice] = Period(mean, min(before + rounds, MEMORY), now, longer)
 
@@ -175,8 +175,9 @@ class Load:
 
     def predict(self, choice: Choice, now: float) -> Period:
         """What is known of it, or follows from other lengths: with as many micro-batches, if there are any."""
-        if choice in self.periods:
-            return self.periods[choice]
+        known = self.periods.get(choice)
+        if known and (known.rounds or not choice.k or not self._by_length(choice.micro_batches, here=True)):
+            return known
         points = self._by_length(choice.micro_batches)
         deviation = PREDICTED if len(points) > 1 else GUESSED
         points = points or self._by_length(3 - choice.micro_batches)
@@ -194,10 +195,13 @@ class Load:
             return self.predict(choice, now).deviation(now)
         return UNTRIED_BATCHES if choice.k else UNTRIED_ALONE
 
-    def _by_length(self, micro_batches: int) -> dict[int, float]:
-        found = self.periods.items()
-        lengths = {choice.k: period.seconds for choice, period in found if choice.micro_batches == micro_batches}
-        return {k: seconds for k, seconds in lengths.items() if k} or lengths
+    def _by_length(self, micro_batches: int, here: bool = False) -> dict[int, float]:
+        """Periods of drafts by their length, `here`: measured at this load; of the target alone if there are none."""
+        found = [(choice.k, period) for choice, period in self.periods.items() if choice.micro_batches == micro_batches]
+        measured = {k: period.seconds for k, period in found if k and period.rounds}
+        return measured if measured or here else {k: each.seconds for k, each in found if k} or {
+            k: each.seconds for k, each in found
+        }
 
 
 class AdaptiveDraftLength:
