@@ -1,7 +1,7 @@
 """A GPU's server in closed loop, simulated: answers end, and new prompts stall a pass.
 
-The times are those of `docs/reference/benchmarks/gpu.md`, one H200. What `draft_length_simulation` leaves out is here:
-each answer of 128 tokens is followed by a new prompt, which both engines read, the draft when its sequence first drafts.
+The times are those of `docs/reference/benchmarks/gpu.md`, one H200. What `draft_length_simulation` leaves out:
+each answer of 128 tokens is followed by a new prompt. Both engines read it, the draft when its sequence first drafts.
 """
 
 from __future__ import annotations
@@ -60,10 +60,18 @@ class Card:
             self.policy.leave(self.streams.pop().number)
         while len(self.streams) < streams:
             self._enter(self._rng.randint(1, ANSWER))
+        if not streams:
+            return
         self._alone = 1e-3 * ALONE[streams]
         four, seven = ROUNDS[streams]
         line = linear_regression((4, 7), (four, seven))
         self._rounds = {k: 1e-3 * (line.intercept + line.slope * k) for k in range(1, LONGEST + 1)}
+
+    def become(self, prompts: Prompts, streams: int) -> None:
+        """Other prompts, of other streams, from now on."""
+        self._prompts = prompts
+        self.resize(0)
+        self.resize(streams)
 
     def speed(self, seconds: float) -> float:
         """Tokens a second, over so many seconds from now on."""

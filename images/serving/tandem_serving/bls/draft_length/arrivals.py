@@ -1,8 +1,8 @@
 """New prompts fall into one window or the next by chance, and all sequences wait while they are read. Pure.
 
-A control variate (Lavenberg, Welch, 1981, "A Perspective on the Use of Control Variables to Increase the Efficiency of
-Monte Carlo Simulations"): a window's seconds are corrected by what its prompts are more or fewer than on average, times
-what one takes. That is the slope of seconds over prompts, in windows alike that follow each other.
+A control variate (Lavenberg, Welch, 1981, "A Perspective on the Use of Control Variables to Increase the Efficiency
+of Monte Carlo Simulations"): a window's seconds are corrected by what its prompts are more or fewer than on average,
+times what one takes. That is the slope of seconds over prompts, in windows alike that follow each other.
 """
 
 from __future__ import annotations
