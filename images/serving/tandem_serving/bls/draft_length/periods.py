@@ -69,7 +69,7 @@ class Load:
         """So many rounds by this choice took `seconds` each."""
         most = FREE_ROUNDS * seconds
         if any(period.rounds for period in self.periods.values()):
-            known = self.periods.get(choice) or self.predict(choice, now)._replace(rounds=0.0)
+            known = self.predict(choice, now)._replace(rounds=self.periods.get(choice, Period(0.0)).rounds)
             self.credit = max(self.credit, min(self.credit + TRIAL_SHARE * rounds * seconds, most))
         else:  # periods of another load are wrong by as much for all choices
             known = self.periods.get(choice, Period(seconds))
@@ -125,5 +125,5 @@ class Load:
         periods = self.periods.items()
         alike = [(choice.k, period) for choice, period in periods if choice.micro_batches == micro_batches]
         drafts = [(k, period) for k, period in alike if k]
-        measured = [(k, period) for k, period in drafts if period.rounds]
+        measured = [(k, period) for k, period in drafts if period.rounds > UNLIKELY]
         return {k: period.seconds for k, period in (measured or ([] if here else drafts or alike))}
