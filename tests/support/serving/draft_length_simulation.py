@@ -137,7 +137,7 @@ class Server:
         self.clock += seconds * max(0.3, self.rng.gauss(1, 0.05)) * (5 if self.rng.random() < 0.003 else 1)
 
     def _round(self) -> float:
-        lengths = [self.policy.length() for _ in self.acceptances]
+        lengths = [self.policy.length(user) for user in range(len(self.acceptances))]
         alone = sum(not k for k in lengths)
         micro_batches = self.policy.micro_batches(len(lengths))
         k = max(lengths)

@@ -26,7 +26,7 @@ class Steady:
         """What rounds take does not matter."""
         self.acceptance.update(half_life=128)
 
-    def length(self) -> int:
+    def length(self, sequence: Hashable) -> int:
         """The same for all."""
         return self._length
 

@@ -177,7 +177,7 @@ class Rounds:
             return 0
         if sequence.reproducible:
             return sequence.draft_length
-        return min(sequence.draft_length, self._policy.length())
+        return min(sequence.draft_length, self._policy.length(sequence))
 
     def _ask(self, sequence: BlsSequence, call: Call) -> None:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.

@@ -54,6 +54,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=2.2, help="length of each window")
     parser.add_argument("--warm-up", type=float, default=0.8, help="seconds of load before a window")
     parser.add_argument("--repeats", type=int, default=1, help="windows of each case, one after all others")
+    parser.add_argument("--in-a-row", type=int, default=1, help="windows in a row where the draft length is adaptive")
     parser.add_argument("--load", type=Path, help="the load program, built already")
     parser.add_argument("--about", type=json.loads, default={}, help="JSON object for the head of the file")
     parser.add_argument("--out", type=Path, default=Path("build/gpu-bls.json"))
@@ -80,11 +81,13 @@ def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
         for number, case, streams in itertools.product(range(options.repeats), cases, options.streams):
             if streams > case.most:
                 continue
-            warm_up = options.warm_up * (LEARNING if case.draft_len is None and not number else 1)
-            window = Window(streams, warm_up, options.seconds, options.max_tokens)
-            row = started.of(case).run(case, next(sources[case.new_prompts]), window)
-            print(report.line(row), flush=True)
-            yield row
+            adaptive = case.draft_len is None
+            for turn in range(options.in_a_row if adaptive else 1):
+                warm_up = options.warm_up * (LEARNING if adaptive and not number + turn else 1)
+                window = Window(streams, warm_up, options.seconds, options.max_tokens)
+                row = started.of(case).run(case, next(sources[case.new_prompts]), window)
+                print(report.line(row), flush=True)
+                yield row
 
 
 def _prompts(options: argparse.Namespace, new_ones: bool) -> dict[bool, Iterator[list[prompts.Prompt]]]:

@@ -78,6 +78,7 @@ CASES = {
         Case("LLM API, k=4, sampled", LLM_API, 4, sampled=True),
         Case("adaptive, sampled", "adaptive", sampled=True),
         Case("single, k=4", "single", 4, most=16),
+        Case("k=7, new prompts", "fixed", 7, new_prompts=True),
     )
 }
 """In this order: where the time is over, what matters most was run."""

@@ -4,7 +4,7 @@ import random
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,8 +120,8 @@ def test_a_seed_s_samples_share_calls_with_others(start: Start) -> None:
 class Shorter(Steady):
     """Half as long drafts for those who leave the length to the policy."""
 
-    def length(self) -> int:
-        return super().length() // 2
+    def length(self, sequence: Hashable) -> int:
+        return super().length(sequence) // 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ class Changing(Steady):
     def off(self) -> bool:  # type: ignore[override]
         return not self.k
 
-    def length(self) -> int:
+    def length(self, sequence: Hashable) -> int:
         return self.k
 
     def rounds_ended(self, rows: int, length: int) -> None:

@@ -1,16 +1,16 @@
 """How many tokens to draft, and how many batches are in flight: the choice with the most tokens a second. Pure.
 
 A round with k draft tokens yields tau(k) tokens a sequence, see `acceptance`. What it takes is measured at each load:
-the period in which each running sequence makes a round, with all that happens meanwhile. Their quotient is the
-goodput (Liu et al., 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using Goodput",
-arXiv:2406.14066); for k = 0, the target alone, a round is a token. All choices share the noise of acceptance; that of
-periods is small.
+the period in which each running sequence makes a round, with all that happens meanwhile (`periods`), new prompts as
+many as on average (`arrivals`). Their quotient is the goodput (Liu et al., 2024, "Optimizing Speculative Decoding for
+Serving Large Language Models Using Goodput", arXiv:2406.14066); for k = 0, the target alone, a round is a token. All
+choices share the noise of acceptance; that of periods is small.
 
 What may be better than the present choice is tried for some rounds, for a bounded share of the time: optimism in the
 face of uncertainty (Lai, Robbins, 1985, "Asymptotically Efficient Adaptive Allocation Rules"). The choice changes
-when what staying has lost adds up to what the change costs. While the target runs alone, a few sequences draft a
-token now and then, which shows the acceptance; after a pause, twice as long each time that it was in vain, all draft
-some rounds.
+when what staying has lost adds up to what the change costs. While the target runs alone, one sequence, the scout,
+drafts a token now and then, for a bounded share of the time, which shows the acceptance; after a pause, twice as long
+each time that it was in vain, all draft some rounds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from statistics import linear_regression
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.arrivals import Arrivals
+from tandem_serving.bls.draft_length.periods import Choice, Load, Period
 
 FIRST_LENGTH = 4
 # Rounds of each sequence, or tokens of the target alone, in a window, after which the choice is made anew; those of a
@@ -31,33 +31,19 @@ FIRST_LENGTH = 4
 WINDOW, WINDOW_ALONE = 4, 16
 TRIAL, TRIAL_ALONE = 6, 12
 SETTLE, SETTLE_ALONE, SETTLE_BACK, SETTLE_FRESH = 2, 3, 8, 64
-# Share of the time that trials may take, and the rounds' time that there is at first, and is saved up at most.
-TRIAL_SHARE, FREE_ROUNDS = 0.02, 48
 # Draft tokens by which a trial differs from the present choice, at most.
 NEAR = 2
-# Relative deviation of a round's time; of a period predicted from two lengths or more, or from less; of one measured
-# long ago. Other micro-batches may differ by more until some are measured. The target alone is tried at each load: it
-# may be many times as fast, where calls wait for a processor.
-NOISE, PREDICTED, GUESSED, OLD = 0.12, 0.1, 0.2, 0.5
-UNTRIED_ALONE, UNTRIED_BATCHES = math.inf, 0.5
-# Seconds after which measurements count half; rounds that the mean is over. A window that is longer than the known
-# period by more than PAUSE counts as longer by that, since the machine may have paused, until a second one follows
-# that is SURE times as long, or a third one. The first window of all, where it is longer than predicted by more than
-# GUESSED, counts as UNLIKELY rounds.
-AGE, MEMORY, PAUSE, SURE, UNLIKELY = 10.0, 16.0, 0.1, 2.0, 1.0
-# Share of a target's step that a draft token takes until it is measured, and at most.
-DRAFT_STEP, DEAREST_STEP = 1 / 6, 1 / 2
 # Rounds' worth that a change costs: of the length; of micro-batches besides; from or to the target alone, for each
 # sequence besides. A gain below MIN_GAIN is none.
 RELENGTH, REGROUP, RESTART, MIN_GAIN = 0.2, 1.5, 1 / 16, 0.015
-# While the target runs alone: windows from one draft of a few sequences to the next, so many or a quarter at most;
+# While the target runs alone: rounds that a scout drafts each time, and the share of the time that this may take;
 # seconds until all draft. Speculation came back in vain when it ends within VAIN rounds.
-SCOUT_WINDOWS, SCOUTS = 2, 8
-RETRY_SECONDS, VAIN, MOST_VAIN = 20.0, 100, 5
+SCOUT_ROUNDS, SCOUT_SHARE = 4, 0.01
+RETRY_SECONDS, VAIN, MOST_VAIN = 15.0, 100, 5
 # Rounds after which an observed acceptance counts half: at least, and for each sequence. While the target runs alone:
-# fewer, for each that drafts, and what was known before counts as so many.
+# fewer, and what was known before counts as so many.
 HALF_LIFE, HALF_LIFE_EACH = 128, 16
-HALF_LIFE_ALONE, HALF_LIFE_SCOUT, KNOWN_ALONE = 8, 3, 8
+HALF_LIFE_ALONE, KNOWN_ALONE = 16, 8
 
 
 class DraftLengthPolicy(Protocol):
@@ -88,103 +74,13 @@ class DraftLengthPolicy(Protocol):
         """
         ...
 
-    def length(self) -> int:
+    def length(self, sequence: Hashable) -> int:
         """Tokens to draft in a sequence's next round; 0: the target alone."""
         ...
 
     def micro_batches(self, sequences: int) -> int:
         """In flight: 1, all sequences in lock-step, or 2."""
         ...
-
-
-class Choice(NamedTuple):
-    """`k` draft tokens, in so many micro-batches."""
-
-    k: int
-    micro_batches: int = 1
-
-
-ALONE = Choice(0)
-
-
-class Period(NamedTuple):
-    """Seconds of a round, of a token where the target runs alone: the mean of so many `rounds` of each sequence, the
-    last of them `at` (seconds). No rounds: taken over from another load. So many windows in a row were `longer`."""
-
-    seconds: float
-    rounds: float = 0.0
-    at: float = 0.0
-    longer: int = 0
-
-    def counts(self, now: float) -> float:
-        """Rounds, the older they are the fewer."""
-        return self.rounds * math.exp2(-max(0.0, now - self.at) / AGE)
-
-    def deviation(self, now: float) -> float:
-        """Of the seconds, relative to them."""
-        return min(OLD, NOISE / math.sqrt(max(self.counts(now), 1e-3)))
-
-
-@dataclass
-class Load:
-    """What is known of a load: periods; `credit`, seconds that trials may take; `vain`, how many times in a row
-    speculation came back in vain, and when all `retry`."""
-
-    periods: dict[Choice, Period] = field(default_factory=dict)
-    credit: float = 0.0
-    vain: int = 0
-    retry: float = 0.0
-
-    def measured(self, choice: Choice) -> bool:
-        """Whether rounds by this choice were, at this load."""
-        return choice in self.periods and self.periods[choice].rounds > UNLIKELY
-
-    def observe(self, choice: Choice, seconds: float, rounds: float, now: float) -> None:
-        """So many rounds by this choice took `seconds` each."""
-        most = FREE_ROUNDS * seconds
-        if any(period.rounds for period in self.periods.values()):
-            known = self.periods.get(choice) or self.predict(choice, now)._replace(rounds=0.0)
-            self.credit = max(self.credit, min(self.credit + TRIAL_SHARE * rounds * seconds, most))
-        else:  # periods of another load are wrong by as much for all choices
-            known = self.periods.get(choice, Period(seconds))
-            self.credit, ratio = most, seconds / known.seconds
-            self.periods = {other: Period(ratio * period.seconds) for other, period in self.periods.items()}
-            known = Period(seconds)
-        before, longer = known.counts(now), 0
-        if self.measured(choice) and seconds > known.seconds * (1 + PAUSE):
-            if known.longer * seconds >= SURE * known.seconds:
-                before = 0.0
-            else:
-                seconds, longer = known.seconds * (1 + PAUSE), known.longer + 1
-        elif not known.rounds and seconds > known.seconds * (1 + GUESSED):
-            seconds, rounds = known.seconds, UNLIKELY
-        mean = known.seconds + rounds / (before + rounds) * (seconds - known.seconds)
-        self.periods[choice] = Period(mean, min(before + rounds, MEMORY), now, longer)
-
-    def predict(self, choice: Choice, now: float) -> Period:
-        """What is known of it, or follows from other lengths: with as many micro-batches, if there are any."""
-        if choice in self.periods:
-            return self.periods[choice]
-        points = self._by_length(choice.micro_batches)
-        deviation = PREDICTED if len(points) > 1 else GUESSED
-        points = points or self._by_length(3 - choice.micro_batches)
-        nearest = min(points, key=lambda k: (abs(k - choice.k), points[k]))
-        slope = points[nearest] / (nearest + 1 / DRAFT_STEP)
-        if len(points) > 1:
-            fitted = linear_regression(list(points), list(points.values())).slope
-            slope = min(max(0.0, fitted), points[nearest] / (nearest + 1 / DEAREST_STEP))
-        return Period(points[nearest] + slope * (choice.k - nearest), (NOISE / deviation) ** 2, now)
-
-    def deviation(self, choice: Choice, now: float) -> float:
-        """Of its period, relative to what is known or predicted."""
-        alike = [other for other in self.periods if other.k and other.micro_batches == choice.micro_batches]
-        if any(map(self.measured, alike if choice.k else [ALONE])):
-            return self.predict(choice, now).deviation(now)
-        return UNTRIED_BATCHES if choice.k else UNTRIED_ALONE
-
-    def _by_length(self, micro_batches: int) -> dict[int, float]:
-        found = self.periods.items()
-        return {choice.k: period.seconds for choice, period in found if choice.micro_batches == micro_batches}
 
 
 class AdaptiveDraftLength:
@@ -206,11 +102,13 @@ class AdaptiveDraftLength:
         self._minimum, self._maximum = minimum, maximum
         self._most_batches = 2 if separate_devices and batched else 1
         self._clock = clock
+        self._arrivals = Arrivals()
         self._running: dict[Hashable, int] = {}  # with the most tokens that they draft
         self._loads: dict[int, Load] = {}  # by the logarithm of the sequences that run
         self._plan = Choice(min(max(minimum, FIRST_LENGTH), maximum))
-        self._lost, self._kept = 0.0, math.inf  # rounds' worth that staying with it has lost; its rounds
-        self._scouts, self._windows_alone = 0, 0
+        self._lost, self._kept = 0.0, 0.0  # rounds' worth that staying with it has lost; its rounds
+        self._scout: Hashable = None  # it stays one to its end: the draft engine reads its prompt once
+        self._scouting, self._scouted = 0, -math.inf  # rounds that it is still to draft
         self._begin(self._plan, 0, measured=False)
 
     @property
@@ -222,6 +120,7 @@ class AdaptiveDraftLength:
         """A sequence that speculates starts to run, and drafts `most` tokens a round at most."""
         idle = not self._running
         self._running[sequence] = most
+        self._entered += 1
         if idle:
             self._begin(self._used, SETTLE, measured=False)
 
@@ -229,12 +128,16 @@ class AdaptiveDraftLength:
         """It is over, or speculates no longer."""
         self._running.pop(sequence, None)
 
-    def length(self) -> int:
-        """The same for all, but for a few that draft while the target runs alone."""
-        if self._scouts and not self._used.k:
-            self._scouts -= 1
-            return 1
-        return self._used.k
+    def length(self, sequence: Hashable) -> int:
+        """The same for all, but for a scout that drafts now and then while the target runs alone."""
+        if self._used.k or not self._scouting:
+            return self._used.k
+        if self._scout not in self._running:
+            self._scout = sequence
+        if sequence != self._scout:
+            return 0
+        self._scouting -= 1
+        return 1
 
     def micro_batches(self, sequences: int) -> int:
         """As chosen, where there are several sequences."""
@@ -260,6 +163,7 @@ class AdaptiveDraftLength:
         self._used, self._measured = choice, measured
         self._load, self._rounds = self._load_of(self._rows), rounds
         self._since, self._ended, self._alike, self._tokens = self._clock(), 0, 0, 0.0
+        self._entered = 0
 
     def _end_window(self) -> None:
         used, alone = self._used, not self._used.k
@@ -271,7 +175,9 @@ class AdaptiveDraftLength:
         now, load = self._clock(), self._load_of(self._rows)
         rounds = self._tokens / self.acceptance.yields[used.k] / self._rows
         if load is self._load and 2 * self._alike >= self._ended:  # most went by this choice, at this load
-            load.observe(used, min(max((now - self._since) / rounds, 1e-6), 1e6), rounds, now)
+            alike = used, id(load)
+            seconds = self._arrivals.on_average(alike, now - self._since, self._entered, self._tokens, rounds)
+            load.observe(used, min(max(seconds / rounds, 1e-6), 1e6), rounds, now)
         self.acceptance.update(self._half_life())
         self._kept += rounds if used == self._plan else 0.0
         choice = self._next(load, rounds, now)
@@ -282,9 +188,7 @@ class AdaptiveDraftLength:
             self._begin(choice, settle, measured=False)
 
     def _half_life(self) -> float:
-        return (
-            HALF_LIFE_ALONE + HALF_LIFE_SCOUT * self._few if self.off else max(HALF_LIFE, HALF_LIFE_EACH * self._rows)
-        )
+        return HALF_LIFE_ALONE if self.off else max(HALF_LIFE, HALF_LIFE_EACH * self._rows)
 
     def _load_of(self, rows: int) -> Load:
         """A new load is taken for one like the nearest that is known."""
@@ -351,8 +255,7 @@ class AdaptiveDraftLength:
             return None
         best = max(hopes, key=hopes.__getitem__)
         if self.off:
-            self._windows_alone += 1
-            self._scouts = self._few if self._windows_alone % SCOUT_WINDOWS == 0 else 0
+            self._scout_again(load.predict(best, now).seconds, now)
             if now >= load.retry:
                 self._pause(load, load.vain + 1, now)
                 return max(hopes, key=goodput.__getitem__)
@@ -362,6 +265,13 @@ class AdaptiveDraftLength:
             return None
         load.credit -= seconds
         return best
+
+    def _scout_again(self, seconds: float, now: float) -> None:
+        """A sequence drafts again, where a round of all takes so many seconds: for a bounded share of the time, or in
+        each window where it speaks for a change, until that is sure."""
+        pause = SCOUT_ROUNDS * RESTART * (1 + 1 / self._rows) * seconds / SCOUT_SHARE
+        if self._lost or now >= self._scouted + pause:
+            self._scouted, self._scouting = now, SCOUT_ROUNDS
 
     def _is_near(self, choice: Choice, load: Load) -> bool:
         """Whether it is tried: what was, and a length near that; of other micro-batches one as long as the plan's, or
@@ -374,8 +284,3 @@ class AdaptiveDraftLength:
         return any(
             abs(choice.k - other.k) <= NEAR and other.micro_batches == choice.micro_batches for other in load.periods
         )
-
-    @property
-    def _few(self) -> int:
-        """Sequences that draft while the target runs alone."""
-        return min(SCOUTS, (self._rows + 3) // 4)

@@ -22,7 +22,7 @@ def test_absurd_times_end_no_request(separate: bool, batched: bool, seed: int) -
         if rng.random() < 0.01:
             now = 100.0  # or all would be nothing beside it
         k = rng.randrange(9)
-        policy.rounds_ended(rng.choice([0, 1, 4, 16]), rng.choice([policy.length(), k]))
+        policy.rounds_ended(rng.choice([0, 1, 4, 16]), rng.choice([policy.length(0), k]))
         policy.acceptance.observe(k, rng.randint(0, k))
-        assert 0 <= policy.length() <= 8
+        assert 0 <= policy.length(0) <= 8
         assert policy.micro_batches(4) in (1, 2)
