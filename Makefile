@@ -210,9 +210,9 @@ test: lint deps binaries images ## All of the above, setting up what it needs
 
 .PHONY: test-triton-e2e test-others
 test-triton-e2e: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e ipv6
+	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
 test-others: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 unit docs fetcher cluster integration faults
+	@$(MAKE) --no-print-directory --keep-going -j 1 unit docs fetcher cluster integration faults ipv6
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again
