@@ -201,7 +201,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @initialize(
         seed=st.integers(0, 2**32 - 1),
-        collects=st.sampled_from((1.0, 0.0, 20.0)),
+        collects=st.sampled_from((1.0, 20.0, 0.0, 1.0, 20.0)),
         history=st.sampled_from((None, 0)),
         taken=st.booleans(),
         then=WAITED,
@@ -237,7 +237,7 @@ class Interleavings(RuleBasedStateMachine):
         owned = [obj for obj in self.cluster.objects.values() if owner_uid(obj) == uid]
         return sorted(owned, key=lambda obj: (obj["kind"], obj["metadata"]["name"]))
 
-    @rule(change=CHANGES, after=st.sampled_from((0.01, 0.02, 0.04, 0.08)), also=CHANGES, then=WAITED)
+    @rule(change=CHANGES, after=st.sampled_from((0.02, 0.04, 0.08)), also=CHANGES, then=WAITED)
     def change_twice(self, change: Change, after: float, also: Change, then: float) -> None:
         """Something changes while what changed before is worked at."""
         change(self)
