@@ -74,7 +74,17 @@ def test_uninstalling_leaves_nothing_of_tandem(site: Site, shell: dict[str, str]
     kinds = {"ClusterRole", "APIService", "CustomResourceDefinition", "PersistentVolumeClaim", "Lease", "Job"}
     wait_for("an object of each kind", lambda: kinds <= {kind for kind, _ in of_tandem(site)})
     follow(shell, marked(UNINSTALLING.read_text(), "uninstall"))
-    wait_for("what a namespace's deletion leaves to controllers", lambda: not of_tandem(site), 60)
+    left = set[tuple[str, str]]()
+
+    def all_gone() -> bool:
+        left.clear()
+        left.update(of_tandem(site))
+        return not left
+
+    try:
+        wait_for("what a namespace's deletion leaves to controllers", all_gone)
+    finally:
+        print(f"left: {sorted(left)}")
 
 
 def of_tandem(site: Site) -> set[tuple[str, str]]:
