@@ -66,9 +66,8 @@ def run(steps: list[Step], folder: Path, environment: Mapping[str, str], seconds
 
     Raises subprocess.TimeoutExpired after `seconds` for all of them.
     """
-    # A job in the background that has not begun yet when it is ended has the trap, too.
-    ours = "status=$?; [ $BASHPID = $$ ] || exit; echo; echo {mark} $status; kill $(jobs -p) 2>/dev/null"
-    ended = f"trap '{ours}' EXIT\nset -e -o pipefail\n"
+    # By KILL, as a job that has not begun yet has the shell's trap, and may lose another signal.
+    ended = "trap 'status=$?; echo; echo {mark} $status; kill -9 $(jobs -p) 2>/dev/null' EXIT\nset -e -o pipefail\n"
     script = ended.format(mark=_MARK)
     script += "".join(f"{step.command}\n{_waiting(step.command)}echo; echo {_MARK} 0\n" for step in steps)
     done = subprocess.run(
