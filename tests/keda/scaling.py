@@ -31,13 +31,13 @@ def hold(team: Namespace, server: Server) -> None:
     held, end, seen = replicas(team), time.monotonic() + 15, ""
     while time.monotonic() < end:
         now = replicas(team)
-        state = f"KEDA {told(team)}, the server {asked_for(team, server)}"
+        state = f"KEDA {conditions(team)}, the server {demand(team, server)}"
         assert now == held, f"{held} replicas ({seen}), then {now} ({state})"
         seen = state
         time.sleep(0.1)
 
 
-def told(team: Namespace) -> dict[str, str]:
+def conditions(team: Namespace) -> dict[str, str]:
     """KEDA's conditions of the ScaledObject: type to `Status/Reason`."""
     found = team.get("scaledobject", SCALED_OBJECT) or {}
     return {c["type"]: f"{c['status']}/{c.get('reason')}" for c in found.get("status", {}).get("conditions", [])}
@@ -48,7 +48,7 @@ def autoscalers(team: Namespace) -> list[str]:
     return [hpa["metadata"]["name"] for hpa in team.items("hpa")]
 
 
-def asked_for(team: Namespace, server: Server) -> float | None:
+def demand(team: Namespace, server: Server) -> float | None:
     """Replicas that the metrics server asks for; None while it knows no figures."""
     code, report = server.get(f"/v1/services/{team.name}/svc", server.token("tandem-operator"))
     load = report["decision"].get("load") if code == 200 else None
@@ -57,4 +57,6 @@ def asked_for(team: Namespace, server: Server) -> float | None:
 
 def wait_ready(team: Namespace, server: Server) -> None:
     """Wait until KEDA finds nothing wrong with the triggers."""
-    wait_told(team, server, f"Ready of {told(team)}", lambda: told(team).get("Ready", "").startswith("True"), 60)
+    wait_told(
+        team, server, f"Ready of {conditions(team)}", lambda: conditions(team).get("Ready", "").startswith("True"), 60
+    )

@@ -15,7 +15,7 @@ from integration.release import Release
 
 from .gateway import Gateway
 from .keda import ACCOUNT, NAMESPACE, Keda
-from .scaling import HPA, asked_for, autoscalers, hold_without_metrics, serve, told, wait_ready
+from .scaling import HPA, autoscalers, conditions, demand, hold_without_metrics, serve, wait_ready
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,9 +66,11 @@ def test_to_zero_and_back(team: Namespace, load: Load, server: Server, gateway: 
     wait_ready(team, server)
     with pytest.raises(AssertionError, match="not within"):
         wait_for(
-            "KEDA, which looks once a second, to find fault", lambda: not told(team)["Ready"].startswith("True"), 10
+            "KEDA, which looks once a second, to find fault",
+            lambda: not conditions(team)["Ready"].startswith("True"),
+            10,
         )
-    assert asked_for(team, server) == 0
+    assert demand(team, server) == 0
 
     gateway.waiting = 5
     wait_replicas(team, server, lambda count: count == 1)
@@ -79,7 +81,7 @@ def test_to_zero_and_back(team: Namespace, load: Load, server: Server, gateway: 
 
 
 def test_no_figures_are_not_no_demand(team: Namespace, load: Load, server: Server, gateway: Gateway) -> None:
-    """As while the first pod loads: nobody asks at the gateway, Tandem does not know, and that is an error.
+    """As while the first pod loads: the gateway has no requests, Tandem has no figures, which is an error.
 
     Whether the pod then stays is KEDA's: since 2.20 a poll that meets a renewal of its scalers, which each error asks
     for, counts the trigger as one without demand (`getScalerState` and `ErrCacheClosed`, scale_handler.go).
@@ -87,14 +89,14 @@ def test_no_figures_are_not_no_demand(team: Namespace, load: Load, server: Serve
     gateway.waiting = 5
     serve(team, load, {"triggers": [gateway.trigger()]}, minReplicas=0)
     team.wait("ScalingActive", "True", 60)
-    wait_for("figures", lambda: asked_for(team, server) == 0)
+    wait_for("figures", lambda: demand(team, server) == 0)
     wait_ready(team, server)
     load.cut = True
-    wait_for("figures to be none", lambda: asked_for(team, server) is None)
-    wait_for("Tandem's trigger to have no figure", lambda: not told(team)["Ready"].startswith("True"), 60)
+    wait_for("figures to be none", lambda: demand(team, server) is None)
+    wait_for("Tandem's trigger to have no figure", lambda: not conditions(team)["Ready"].startswith("True"), 60)
     gateway.waiting = 0
     assert replicas(team) == 1
-    wait_for("an error, not no demand", lambda: told(team)["Ready"] == "False/TriggerError", 30)
+    wait_for("KEDA shows an error", lambda: conditions(team)["Ready"] == "False/TriggerError", 30)
     load.cut = False
     wait_replicas(team, server, lambda count: count == 0)
 

@@ -87,7 +87,7 @@ class Card:
         self.now += 1e-3 * self._prompts.target
 
     def _step(self) -> None:
-        """A round of all, or a token of the target alone, beside which some may draft."""
+        """A round of all; or a token of the target alone, while a scout may draft."""
         drafts = [(stream, self.policy.length(stream.number)) for stream in self.streams]
         longest = max(length for _, length in drafts)
         drafting = [stream for stream, length in drafts if length]

@@ -55,7 +55,7 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
     - {type: Warning, reason: FailedMount, message: once, eventTime: "2026-01-01T00:00:05.0Z"}
     - {type: Normal, reason: Pulled, message: pulled, at: 3}
   found: "VolumeNotMounted: pod p waits in ContainerCreating: FailedMount: once"
-- reason: it is new, and nobody has written its status
+- reason: it is new, and has no status
   pod: {}
 - reason: it runs
   pod: {status: {phase: Running}}

@@ -85,7 +85,7 @@ def test_when_a_rollout_is_overdue(
     assert not overdue(service, "newer", observed, at(minute)), "the workload is still of another revision"
     workload["metadata"]["managedFields"] = [others]
     unknown = observed_of(workload, server(None))
-    assert not overdue(service, "new", unknown, at(minute)), "nobody knows since when"
+    assert not overdue(service, "new", unknown, at(minute)), "it has no time"
 
 
 class Told:
