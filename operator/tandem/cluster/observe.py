@@ -63,8 +63,8 @@ async def observe(
 async def is_there(api: Api, service: SpeculativeInferenceService) -> bool:
     """Whether it still is, and is not being deleted.
 
-    `observe` reads the service before its children. If it was deleted in between, the garbage collector may have taken
-    some of them, which must not be made again. If it is still there after both, a child that is missing must be made.
+    `observe` reads the service before its children. If it was deleted in between, the garbage collector may have
+    taken some of them, which must not be made again. If it is still there after both, what is missing must be made.
     """
     manifest = await _live(api, service.namespace, service.name)
     return manifest is not None and manifest["metadata"]["uid"] == service.uid
