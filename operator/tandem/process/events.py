@@ -40,7 +40,7 @@ class Backoffs:
 
 
 class EventSource:
-    """Watches services, and calls `on_event` with their keys.
+    """Watches services; calls `on_event` with their keys, and whether the operator has yet to look at their specs.
 
     Make and use it in one event loop; `on_event` is called there.
     """
@@ -48,7 +48,7 @@ class EventSource:
     kind = SERVICES_KIND
     namespace: str | None = None
 
-    def __init__(self, on_event: Callable[[Key], None]) -> None:
+    def __init__(self, on_event: Callable[[Key, bool], None]) -> None:
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -138,7 +138,7 @@ class EventSource:
                 return
             key = note(seen, event)
             self.heard_at, self._streams = time.monotonic(), self._streams or event["type"] is not None
-            self._loop.call_soon_threadsafe(self._on_event, key)
+            self._loop.call_soon_threadsafe(self._on_event, key, is_new(event))
 
         kopf.on.event(*SERVICES_KIND.group_version, SERVICES_KIND.plural, registry=registry)(on_event)
         return registry
@@ -153,6 +153,13 @@ def note(seen: dict[str, Sighting], event: Mapping[str, Any]) -> Key:
         seen[uid] = sighting
     assert sighting.key  # every service has one
     return sighting.key
+
+
+def is_new(event: Mapping[str, Any]) -> bool:
+    """Whether the spec is one that the status does not speak of yet."""
+    service = event["object"]
+    shown = service.get("status", {}).get("observedGeneration")
+    return bool(event["type"] != "DELETED" and shown != service["metadata"].get("generation"))
 
 
 def _settings() -> kopf.OperatorSettings:

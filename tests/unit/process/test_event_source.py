@@ -4,7 +4,7 @@ import pytest
 
 from support.metadata import meta
 from tandem.errors import Refused
-from tandem.process.events import LIST_SILENT_SECONDS, Backoffs, EventSource, note
+from tandem.process.events import LIST_SILENT_SECONDS, Backoffs, EventSource, is_new, note
 from tandem.process.operator import Operator
 from tandem.process.reconcile import Key
 from tandem.process.watches import Sighting
@@ -35,7 +35,7 @@ async def test_kopfs_list_has_ended_when_a_change_came_or_nothing_for_a_while(
     monkeypatch.setattr("tandem.process.events.time.monotonic", lambda: clock)
     monkeypatch.setattr(EventSource, "alive", True)
     monkeypatch.setattr(EventSource, "watching", True)
-    source = EventSource(lambda _: None)
+    source = EventSource(lambda *_: None)
     source.heard_at = clock
     assert not source.follows, "it lists"
     clock += LIST_SILENT_SECONDS
@@ -66,3 +66,22 @@ async def test_a_service_that_may_not_be_read_is_no_defect(
         ("WARNING", None)
     ]
     assert "gone/svc again in" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("type_", "generation", "status", "new"),
+    [
+        ("ADDED", 1, {}, True),  # the API server's default was not set yet
+        ("ADDED", 1, {"observedGeneration": -1}, True),  # just applied
+        (None, 1, {"observedGeneration": -1}, True),  # applied while the operator was down: in kopf's first list
+        (None, 3, {"observedGeneration": 3}, False),  # one of ten thousand that a restarted operator lists
+        ("MODIFIED", 4, {"observedGeneration": 3}, True),  # its spec was changed
+        ("MODIFIED", 4, {"observedGeneration": 4}, False),  # the operator's own status
+        ("DELETED", 4, {"observedGeneration": 3}, False),  # the garbage collector does the rest
+    ],
+)
+def test_a_service_is_new_until_its_status_speaks_of_its_spec(
+    type_: str | None, generation: int, status: dict[str, int], new: bool
+) -> None:
+    event = {"type": type_, "object": {"metadata": {"generation": generation}, "status": status}}
+    assert is_new(event) is new

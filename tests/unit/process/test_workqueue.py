@@ -114,3 +114,55 @@ async def test_what_fails_again_and_again_is_not_hurried_for_ever(monkeypatch: p
     queue.during = lambda key: None
     await drain(queue, 1)
     assert len(queue.seen) == before + 1, "what succeeded is eager again"
+
+
+async def test_what_is_asked_for_anew_comes_first_for_its_first_turns() -> None:
+    """A new service among a hundred whose pods report: each turn of it leads to another, until it is served."""
+    queue = Recorder()
+    others = [f"other {number}" for number in range(100)]
+
+    def during(key: str) -> None:
+        if key == "new" and queue.seen.count("new") <= workqueue.FIRST_TURNS:
+            queue.add("new")  # its child made an event
+
+    queue.during = during
+    for key in others:
+        queue.add(key)
+    queue.add("new", anew=True)
+    await drain(queue, 1)
+    first = ["new"] * workqueue.FIRST_TURNS
+    assert queue.seen == [*first, *others, "new"], "then it waits as all do"
+
+
+async def test_of_those_asked_for_anew_the_one_with_fewer_turns_comes_first() -> None:
+    queue = Recorder()
+    queue.during = lambda key: queue.add(key) if queue.seen.count(key) < 3 else None
+    for key in ("a", "b", "c"):
+        queue.add(key, anew=True)
+    await drain(queue, 1)
+    assert queue.seen == ["a", "b", "c"] * 3
+
+
+async def test_a_key_that_waits_already_comes_first_when_it_is_asked_for_anew_once() -> None:
+    queue = Recorder()
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    queue.add("c", anew=True)
+    queue.add("c", anew=True)
+    assert len(queue) == 3
+    await drain(queue, 1)
+    assert queue.seen == ["c", "a", "b"]
+
+
+async def test_a_key_asked_for_anew_while_in_work_comes_first_again() -> None:
+    queue = Recorder()
+
+    def during(key: str) -> None:
+        if queue.seen == ["a"]:
+            queue.add("b")
+            queue.add("a", anew=True)
+
+    queue.during = during
+    queue.add("a")
+    await drain(queue, 1)
+    assert queue.seen == ["a", "a", "b"]
