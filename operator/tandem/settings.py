@@ -263,8 +263,10 @@ def load_settings(path: Path | None = None) -> Settings:
     """
     try:
         text = path.read_text(encoding="utf-8") if path else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"cannot read settings {path}: {error}") from error
+    except OSError as error:
+        raise SettingsError(f"cannot read settings {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings {path} are not UTF-8 text: {error.reason} at byte {error.start}") from error
     return parse_settings(text, str(path or "defaults"))
 
 

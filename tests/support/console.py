@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.api import ports
+
 _BLOCK = re.compile(r"^<!-- test: ([\w-]+) -->\n```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LOOSE = {" ": r"\s+", **dict.fromkeys("0123456789", r"\d+(?:\.\d+)?")}
 """Patterns for parts of a line that differ from run to run, by their first character."""
 _MARK = "step-ended-with-status"
-_FORWARD = re.compile(r"\bport-forward\b.* (\d+):\d+ &$")
+_FORWARD = re.compile(r"\bport-forward\b.* (\d+):\d+ &$|\btandem ui\b.* &$")
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def run(steps: list[Step], folder: Path, environment: Mapping[str, str], seconds
 
 def _waiting(command: str) -> str:
     found = _FORWARD.search(command)
-    return f"until (: > /dev/tcp/localhost/{found[1]}) 2>/dev/null; do sleep 0.1; done\n" if found else ""
+    port = found and (found[1] or ports.METRICS_APIS)
+    return f"until (: > /dev/tcp/localhost/{port}) 2>/dev/null; do sleep 0.1; done\n" if port else ""
 
 
 def matches(shown: str, printed: str) -> bool:

@@ -32,7 +32,8 @@ class KedaSource(ScalingSource):
     def spec(
         self, service: SpeculativeInferenceService, scaling: Autoscaling, settings: Settings
     ) -> dict[str, Any] | None:
-        """No fallback: without metrics, replicas stay as they are.
+        """No fallback: without metrics, replicas stay as they are; a fallback would start services that are at zero
+        (docs/how-to/keda.md).
 
         https://keda.sh/docs/latest/reference/scaledobject-spec/
         """

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tandem.cli.generate import MaxTokens, Name, Prompts, Temperature, Url, Wait
-from tandem.cli.options import Namespace
+from tandem.cli.options import Namespace, in_a_folder
 
 HELP = (
     "Measure what speculation is worth on a service, with your own prompts.\n\n"
@@ -52,12 +52,20 @@ Json = Annotated[
         dir_okay=False,
         writable=True,
         allow_dash=True,
+        callback=in_a_folder,
         help="Write the result as JSON, too; - to standard output, in the table's place.",
     ),
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option("--plot", metavar="FILE", dir_okay=False, writable=True, help="Draw the result, too: an SVG."),
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        dir_okay=False,
+        writable=True,
+        callback=in_a_folder,
+        help="Draw the result, too: an SVG.",
+    ),
 ]
 
 

@@ -168,7 +168,8 @@ def events(name: ServiceName, namespace: Namespace = None) -> None:
     from tandem.cli import words
 
     found = asyncio.run(listing.read(name, namespace))
-    words.console().print(listing.table(found, words.now()))
+    console = words.console()
+    console.print(listing.table(found, words.now(), console.width))
 
 
 @on_cluster
@@ -209,7 +210,8 @@ def _show_all(namespace: str | None, everywhere: bool, output: Format) -> "list[
     if output.is_object:
         write_object({"services": [services.summary(each) for each in found]}, output)
     else:
-        words.console(wide=wide).print(services.table(found, everywhere=everywhere, wide=wide))
+        console = words.console(wide=wide)
+        console.print(services.table(found, everywhere=everywhere, wide=wide, columns=console.width))
     return found
 
 

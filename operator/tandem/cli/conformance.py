@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tandem.cli.generate import Name, Url, Wait
-from tandem.cli.options import Namespace
+from tandem.cli.options import Namespace, in_a_folder
 
 HELP = (
     "Try a service on your own cluster and image, and write a report that can be sent back.\n\n"
@@ -31,7 +31,10 @@ Cases = Annotated[
 ]
 MaxTokens = Annotated[int, typer.Option(min=4, help="Tokens of each completion, at most.")]
 ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="JSON for sending back; - for standard output.")
+    Path | None,
+    typer.Option(
+        "--report", metavar="FILE", callback=in_a_folder, help="JSON for sending back; - for standard output."
+    ),
 ]
 
 

@@ -3,18 +3,19 @@
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import compress
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from tandem import names
 from tandem.api import GROUP, KIND, PLURAL
 from tandem.api.wire import Object
-from tandem.cli.words import NONE, age
+from tandem.cli.words import NARROW, NONE, age, listing
 from tandem.client import kubectl
 from tandem.client.generate.format import printable
 
+COLUMNS = ("AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE")
 _SUFFIXES = (
     *(names.SERVER, "triton", names.BENCHMARK, "ssh"),
     *(rf"{task}-[0-9a-f]+" for task in names.TASKS),
@@ -59,15 +60,14 @@ def seen_at(event: Object) -> str:
     return next((str(time) for time in times if time), "")
 
 
-def table(events: Sequence[Object], now: datetime) -> Table | Text:
-    """A row an event. Pure."""
+def table(events: Sequence[Object], now: datetime, columns: int) -> Table | Text:
+    """A row an event, for a terminal of so many columns. Pure."""
     if not events:
         return Text("there are no events: the API server keeps them for an hour by default")
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in ("AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"):
-        made.add_column(column, no_wrap=column != "MESSAGE", overflow="fold")
+    shown = [column not in ("TYPE", "COUNT") or columns >= NARROW for column in COLUMNS]
+    made = listing(compress(COLUMNS, shown), ("REASON", "OBJECT", "MESSAGE"))
     for event in events:
-        made.add_row(*_row(event, now))
+        made.add_row(*compress(_row(event, now), shown))
     return made
 
 

@@ -24,6 +24,7 @@ from tandem.cli import generate as generate_command
 from tandem.cli.options import (
     AsGroup,
     AsUser,
+    Commands,
     Context,
     Kubeconfig,
     Namespace,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tandem.settings import Settings
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

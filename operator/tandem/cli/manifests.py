@@ -61,7 +61,7 @@ def _sources(file: Path) -> Iterator[Source]:
     if not file.is_dir():
         yield _source(file)
         return
-    found = sorted(each for each in file.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    found = sorted(each for each in file.iterdir() if each.suffix in SUFFIXES and not each.is_dir())
     if not found:
         yield Source(str(file), error=f"there is no {', '.join(f'*{each}' for each in SUFFIXES)} in {file}")
     yield from (replace(_source(each), listed=True) for each in found)

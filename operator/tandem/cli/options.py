@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tandem.api import GROUP, PLURAL
 from tandem.client import kubectl
@@ -17,6 +21,8 @@ from tandem.errors import TandemError
 EXIT_FAILED = 1
 EXIT_NOT_READY = 3
 """2 is of wrong options."""
+OUTPUT_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a write to standard output, beside a closed pipe, which typer ends without a word."""
 PANEL = "Connection"
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.", rich_help_panel=PANEL)
@@ -52,6 +58,13 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its na
 Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Services of all namespaces.")]
 
 
+def in_a_folder(file: Path | None) -> Path | None:
+    """A file to write, at the end of what may take minutes. Raises BadParameter: its folder is not there."""
+    if file and not file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}")
+    return file
+
+
 def connection(given: Mapping[str, Any]) -> list[str]:
     """kubectl's arguments for values of `CONNECTION`, and of `namespace` where that is among them."""
     named = {"--context": "context", "--kubeconfig": "kubeconfig", "--as": "as_user", "--namespace": "namespace"}
@@ -76,6 +89,24 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     return connected
 
 
+class Commands(TyperGroup):
+    """All commands: output that cannot be written, or a file that cannot be used, ends any of them with one line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command, and end the process."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.filename is None and error.errno not in OUTPUT_FAILS:
+                raise
+            place = error.filename if error.filename is not None else "cannot write the output"
+            with contextlib.suppress(OSError):
+                typer.secho(f"error: {place}: {error.strerror}", fg=typer.colors.RED, err=True)
+            # What is still buffered would fail again when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(EXIT_FAILED)
+
+
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Turn errors that Tandem raises on purpose into one line and exit code 1."""
@@ -83,8 +114,10 @@ def user_errors() -> Iterator[None]:
         yield
     except (TandemError, ExceptionGroup) as raised:
         error = _alone(raised)
-        if not isinstance(error, TandemError):
+        if error is raised and not isinstance(error, TandemError):
             raise
+        if not isinstance(error, TandemError):
+            raise error from raised
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         raise typer.Exit(EXIT_FAILED) from error
 

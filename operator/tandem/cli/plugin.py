@@ -3,7 +3,6 @@
 https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
 """
 
-import contextlib
 import os
 import shlex
 import sys
@@ -43,5 +42,8 @@ def script(shell: str) -> None:
 def _ask(instruction: str, **words: str) -> None:
     """Have typer answer as it answers a shell, which asks by environment variables."""
     os.environ.update({f"_{NAME.upper()}_COMPLETE": instruction, **words})
-    with contextlib.suppress(SystemExit):
+    try:
         app(prog_name=NAME)
+    except SystemExit as end:
+        if end.code:  # what it wrote was not taken
+            raise

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -11,10 +10,12 @@ from tandem.api import GROUP, PLURAL
 from tandem.api.conditions import ConditionType, ServingReason
 from tandem.api.types import Condition, SpeculativeInferenceService
 from tandem.cli.live import parse
-from tandem.cli.words import NONE
+from tandem.cli.words import NARROW, NONE, listing
 from tandem.client import kubectl
 from tandem.client.generate.format import printable
 
+WIDE = ("PROFILE", "REVISION", "URL")
+COLUMNS = ("NAMESPACE", "NAME", "MODE", "TYPE", "READY", "REPLICAS", *WIDE, "STATE")
 NOT_LOOKED_AT = "the operator has not acted on this spec yet: check that it runs"
 
 
@@ -78,30 +79,39 @@ def summary(service: SpeculativeInferenceService) -> dict[str, Any]:
     }
 
 
-def table(services: Sequence[SpeculativeInferenceService], *, everywhere: bool, wide: bool) -> Table | Text:
-    """One row a service. Pure."""
+def table(
+    services: Sequence[SpeculativeInferenceService], *, everywhere: bool, wide: bool, columns: int
+) -> Table | Text:
+    """One row a service, for a terminal of so many columns. Pure."""
     if not services:
         return Text(none_here(everywhere))
-    columns = ["NAMESPACE"] * everywhere + ["NAME", "MODE", "TYPE", "READY", "REPLICAS"]
-    columns += ["PROFILE", "REVISION", "URL"] * wide + ["STATE"]
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in columns:
-        made.add_column(column, no_wrap=column != "STATE", overflow="fold", justify="left")
+    left_out = {*(() if everywhere else ("NAMESPACE",)), *(() if wide else WIDE)}
+    left_out |= {"MODE", "TYPE", "REPLICAS"} if columns < NARROW else set()
+    shown = [column for column in COLUMNS if column not in left_out]
+    made = listing(shown, ("NAMESPACE", "NAME", "URL", "STATE"))
     for service in services:
-        made.add_row(*_row(service, everywhere=everywhere, wide=wide))
+        cells = _cells(service)
+        made.add_row(*(cells[column] for column in shown))
     return made
 
 
-def _row(service: SpeculativeInferenceService, *, everywhere: bool, wide: bool) -> list[Text]:
+def _cells(service: SpeculativeInferenceService) -> dict[str, Text]:
     spec, status, now = service.spec, service.status, state(service)
-    cells = [service.namespace] * everywhere
-    cells += [service.name, str(spec.runtime.mode), str(spec.speculation.decoding_type)]
-    ready = Text(str(now.ready), "green" if now.ready else "red" if now.failed else "yellow")
-    more = [spec.runtime.profile, status.current_revision or NONE, status.url or NONE] if wide else []
     good = now.settled and now.reason == ServingReason.SERVERS_ANSWER
-    shown = now.reason if good else f"{now.reason}: {now.message}"
-    replicas = f"{status.ready_replicas or 0}/{spec.replicas}"
-    return [*map(Text, cells), ready, Text(replicas), *map(Text, more), Text(printable(shown))]
+    cells = {
+        "NAMESPACE": service.namespace,
+        "NAME": service.name,
+        "MODE": str(spec.runtime.mode),
+        "TYPE": str(spec.speculation.decoding_type),
+        "READY": str(now.ready),
+        "REPLICAS": f"{status.ready_replicas or 0}/{spec.replicas}",
+        "PROFILE": spec.runtime.profile,
+        "REVISION": status.current_revision or NONE,
+        "URL": status.url or NONE,
+        "STATE": printable(now.reason if good else f"{now.reason}: {now.message}"),
+    }
+    colours = {"READY": "green" if now.ready else "red" if now.failed else "yellow"}
+    return {column: Text(text, colours.get(column, "")) for column, text in cells.items()}
 
 
 def none_here(everywhere: bool) -> str:

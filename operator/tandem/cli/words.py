@@ -1,11 +1,16 @@
 """How `tandem status` and `tandem top` show figures, ages and quantities, and where."""
 
 import re
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 NONE = "-"
+NARROW = 80
+"""Columns of a terminal below which a table leaves out what its other columns can do without."""
 _DECIMAL = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SUFFIXES = _DECIMAL | {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", 1)}
 _QUANTITY = re.compile(rf"([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)({'|'.join(_SUFFIXES)})")
@@ -39,6 +44,14 @@ def console(*, wide: bool = False) -> Console:
     """Standard output; where it is no terminal, or `wide` is asked for, wide enough for whole tables."""
     made = Console()
     return made if made.is_terminal and not wide else Console(width=240)
+
+
+def listing(columns: Iterable[str], broken: Container[str]) -> Table:
+    """A table whose `broken` columns are broken over lines where they are too wide: none is cut, or falls off."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in columns:
+        made.add_column(column, no_wrap=column not in broken, overflow="fold")
+    return made
 
 
 def now() -> datetime:

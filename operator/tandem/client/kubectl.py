@@ -15,6 +15,9 @@ from tandem.errors import TandemError
 
 API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 STOP_SECONDS = 5
+PROXY = "no Kubernetes API server answers, but perhaps a proxy in front of it"
+UNVALIDATED = "; if you choose to ignore these errors"
+"""Begins kubectl's advice about an option of its own."""
 LONGEST_LINE = 16 << 20
 """Of a log, bytes."""
 _OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("options", default=())
@@ -101,8 +104,7 @@ def parsed(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        beginning = " ".join(text[:120].split())
-        raise ClusterError(f"no Kubernetes API server answers, but perhaps a proxy in front of it: {beginning!r}")
+        raise ClusterError(f"{PROXY}: {' '.join(text[:120].split())!r}")
     return found
 
 
@@ -122,17 +124,25 @@ async def stop(process: Process) -> None:
 
 def explain(message: str) -> str:
     """kubectl's error, and what to do about it."""
+    message = message.partition(UNVALIDATED)[0]
+    if "invalid character '<'" in message:  # HTML where JSON is due
+        return f"{PROXY}: {message}"
     if "doesn't have a resource type" in message:
         return f"Tandem is not installed in this cluster: install its chart ({message})"
     if "could not find the requested resource" in message:
         return f"{message}: check that Tandem's metrics server is registered (chart value metricsServer.register)"
-    if "(ServiceUnavailable)" in message:  # of an APIService without a pod that is Ready
-        return f"{message}: check that Tandem's metrics server runs: see `kubectl get apiservice {API_SERVICE}`"
+    if "(ServiceUnavailable)" in message:  # its own, or an APIService has no pod that is Ready
+        return (
+            f"{message}: check that the API server is well (`kubectl get --raw /readyz`) and that Tandem's metrics"
+            f" server runs (`kubectl get apiservice {API_SERVICE}`)"
+        )
     if "(NotFound)" in message:
         exists = f"; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
         return f"{message}{exists if PLURAL in message and message.endswith('not found') else ''}"
     if named := [each for each in _OPTIONS.get() if each.startswith(("--context=", "--kubeconfig="))]:
         return f"{message}; check {' and '.join(named)}"
+    if "localhost:8080" in message:  # where kubectl asks when no file names a cluster
+        return f"{message}; kubectl found no kubeconfig: check $KUBECONFIG, or give --kubeconfig FILE"
     return f"{message}; kubectl uses the current kubeconfig: see `kubectl config current-context`"
 
 

@@ -216,6 +216,10 @@ def test_reports_of_this_machine_may_come_in_clear_text(host: str, tmp_path: Pat
     assert load_settings(write(tmp_path, f"reports: {{url: 'http://{host}'}}")).reports.url == f"http://{host}"
 
 
-def test_missing_settings_file(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot read settings"):
-        load_settings(tmp_path / "none.yaml")
+def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "none.yaml", "none.yaml: No such file"), (tmp_path, "Is a directory$")):
+        with pytest.raises(SettingsError, match=f"^cannot read settings .*{message}"):
+            load_settings(path)
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(SettingsError, match=r"latin\.yaml are not UTF-8 text: invalid start byte at byte 3"):
+        load_settings(tmp_path / "latin.yaml")

@@ -138,6 +138,15 @@ def test_a_folders_other_files_need_no_service(tmp_path: Path) -> None:
     assert (done.exit_code, "there is no SpeculativeInferenceService in" in done.stderr) == (1, True)
 
 
+def test_a_folders_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    """Of whichever kind: what is left out without a word would not be applied, either."""
+    folder = written(tmp_path / "services").parent
+    (folder / "gone.yaml").symlink_to("nowhere.yaml")
+    done = CliRunner().invoke(app, ["render", "-f", str(folder)])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "gone.yaml: No such file or directory" in done.stderr
+
+
 def test_a_folder_without_manifests_is_a_fault(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["validate", "-f", str(tmp_path)])
     assert (done.exit_code, "there is no *.json, *.yaml, *.yml in" in done.stderr) == (1, True)

@@ -75,6 +75,8 @@ def test_a_service_s_openai_endpoint_is_read_too() -> None:
             f"kubectl get apiservice {OWN_API_SERVICE}",
         ),
         ("Error from server (NotFound): a/b is not known now: its pods do not report it", "do not report it"),
+        ("The connection to the server localhost:8080 was refused", "check $KUBECONFIG, or give --kubeconfig FILE"),
+        ("invalid character '<' looking for beginning of value", "perhaps a proxy in front of it"),
     ],
     ids=[
         "no CRD",
@@ -84,12 +86,19 @@ def test_a_service_s_openai_endpoint_is_read_too() -> None:
         "no metrics API",
         "no metrics server",
         "no such metric",
+        "no kubeconfig",
+        "a login page",
     ],
 )
 def test_explain_says_what_to_do(message: str, hint: str) -> None:
     assert hint in explain(message)
     assert message in explain(message)
     assert ("lists those that exist" in explain(message)) is (PLURAL in message)
+
+
+def test_explain_leaves_out_options_that_only_kubectl_has() -> None:
+    advice = "; if you choose to ignore these errors, turn validation off with --validate=false"
+    assert "--validate" not in explain(f"error validating data: connection refused{advice}")
 
 
 @pytest.mark.parametrize("option", ["--context=nope", "--kubeconfig=/no/file"])

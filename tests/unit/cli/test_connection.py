@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 import typer
@@ -57,11 +58,14 @@ class Kubectl:
     def calls(self) -> list[str]:
         return (self.folder / "calls").read_text(encoding="utf-8").splitlines()
 
-    def start(self, *words: str, **changes: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, stdout: IO[str] | int = subprocess.PIPE, **changes: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "operator"), **changes}
-        pipe = subprocess.PIPE
         return subprocess.Popen(
-            [sys.executable, "-m", "tandem", *words], env=environment, stdout=pipe, stderr=pipe, text=True
+            [sys.executable, "-m", "tandem", *words],
+            env=environment,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
 
@@ -170,6 +174,49 @@ def test_a_closed_pipe_ends_a_command_without_a_trace(kubectl: Kubectl) -> None:
             process.stdout.close()
             assert process.stderr.read() == "", words
             assert process.wait(120) in (1, 3), "what it was about to end with, or a pipe's"
+
+
+QUICKSTART = str(REPOSITORY / "examples/quickstart.yaml")
+BENCH = ["bench", "llama", "--prompts", str(REPOSITORY / "examples/prompts.jsonl")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["crd"],
+        ["conditions"],
+        ["--help"],
+        ["--version"],
+        ["render", "-f", QUICKSTART],
+        ["completion", "bash"],
+        ["status"],
+    ],
+    ids=" ".join,
+)
+def test_a_full_disk_is_one_line(kubectl: Kubectl, words: list[str]) -> None:
+    kubectl.script("echo '{\"items\": []}'")
+    with Path("/dev/full").open("w") as full, kubectl.start(*words, stdout=full) as process:
+        _, error = process.communicate(timeout=120)
+    lines = [line for line in error.splitlines() if not line.startswith("warning: ")]
+    assert (process.returncode, lines) == (1, ["error: cannot write the output: No space left on device"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["validate", "-f", "a" * 300], 1, "File name too long"),
+        (["validate", "-f", "/dev/null/a"], 1, "cannot read /dev/null/a: Not a directory"),
+        ([*BENCH, "--json", "/no/folder/a.json"], 2, "there is no folder /no/folder"),
+        ([*BENCH, "--plot", "/no/folder/a.svg"], 2, "there is no folder /no/folder"),
+        (["conformance", "llama", "--report", "/no/folder/a.json"], 2, "there is no folder /no/folder"),
+    ],
+    ids=["a long name", "no folder", "JSON", "plot", "report"],
+)
+def test_a_file_that_cannot_be_used_is_named(kubectl: Kubectl, words: list[str], code: int, message: str) -> None:
+    with kubectl.start(*words, COLUMNS="400") as process:
+        out, error = process.communicate(timeout=120)
+    assert (process.returncode, out, message in error, "Traceback" in error) == (code, "", True, False), error
+    assert not (kubectl.folder / "calls").exists(), "it is found before anything is measured"
 
 
 POD = {

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from support.tables import only_row
 from tandem import names
 from tandem.cli import app, events, logs
 from tandem.cli.logs import Wanted
@@ -182,11 +183,20 @@ def test_events_are_in_the_order_of_time(kubectl: Kubectl) -> None:
     assert found == [micro, late, series]
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(events.table(found, NOW))
+        console.print(events.table(found, NOW, console.width))
     rows = [" ".join(line.split()) for line in capture.get().splitlines() if line.strip(" ─")]
     assert rows[0] == "AGE TYPE REASON OBJECT COUNT MESSAGE"
     assert rows[2] == f"20 min Warning RollingOut {KIND}/svc 3 0 of 1"
     assert rows[3].startswith("10 min - - Pod/svc-server-1-3 7")
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_events_have_their_message_on_a_narrow_terminal(width: int) -> None:
+    """Pods' names alone are half of a line."""
+    pod = "quickstart-server-5bd65b7c94-46b62"
+    found = event("Pod", pod, 1, reason="FailedToRetrieveImagePullSecret", message="the message", count=12)
+    row = only_row(events.table([found], NOW, width), width)
+    assert (row["OBJECT"], row["MESSAGE"]) == (f"Pod/{pod}", "themessage")
 
 
 def test_events_are_read_in_the_services_namespace(kubectl: Kubectl) -> None:

@@ -8,6 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from support.live_services import HPA, PODS, answer, kubectl, raw_list, service
+from support.tables import only_row
 from tandem.cli import app, services, status
 from tandem.cli.status import Seen
 
@@ -105,6 +106,18 @@ def test_the_list_shows_each_services_state(kubectl: Path) -> None:
         "team-a llama BLS DraftTarget True 2/2 ServersAnswer",
         "team-b llama BLS DraftTarget False 2/2 PodNotMade: why",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"), [(80, "NAMESPACE NAME MODE TYPE READY REPLICAS STATE"), (40, "NAMESPACE NAME READY STATE")]
+)
+def test_a_narrow_terminal_shows_every_state(width: int, columns: str) -> None:
+    name = "a-name-that-is-as-long-as-one-may-be-oh"
+    failed = service(conditions=[NOT_READY, STALLED])
+    long = failed.model_copy(update={"metadata": {**failed.metadata, "name": name}})
+    row = only_row(services.table([long], everywhere=True, wide=False, columns=width), width)
+    assert list(row) == columns.split()
+    assert (row["NAME"], row["STATE"]) == (name, "PodNotMade:why"), "broken over lines, not cut"
 
 
 def test_a_name_and_all_services_contradict_each_other() -> None:

@@ -213,9 +213,9 @@ def check_pair(models: Mapping[str, CheckedModel], plan: Mapping[str, Any]) -> C
             "DraftLengthTooLong",
             f"maxDraftLen is {max_draft_len} and the shorter context {context} tokens: lower maxDraftLen",
         )
-    return CheckResult(
-        "PairCompatible", "True", "PairMatches", " ".join(["tokenizers are equal", *_warnings(target, draft)])
-    )
+    padded = target.limits.vocab_size != draft.limits.vocab_size
+    equal = "tokenizers are equal" + (f" ({_rows(target, draft)}: padding, which no token has)" if padded else "")
+    return CheckResult("PairCompatible", "True", "PairMatches", "; ".join([equal, *_warnings(target, draft)]))
 
 
 def _rows(target: CheckedModel, draft: CheckedModel) -> str:
@@ -274,8 +274,6 @@ def _merges(tokenizer: Mapping[str, Any]) -> list[list[str]]:
 
 def _warnings(target: CheckedModel, draft: CheckedModel) -> list[str]:
     warnings = []
-    if target.limits.vocab_size != draft.limits.vocab_size:
-        warnings.append(f"({_rows(target, draft)}: padding, which no token has)")
     if target.samples != draft.samples:
         warnings.append(
             "warning: they split text differently (normalizer or pre_tokenizer of tokenizer.json); the target's way"

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from tandem.cli.doctor import cluster, service
 from tandem.cli.doctor.facts import Facts, Finding, State
+from tandem.cli.words import listing
 from tandem.client.generate.format import printable
 from tandem.plural import counted
 
+FOUND = "FOUND, AND WHAT TO DO"
 STYLES = {State.OK: "green", State.WARN: "yellow", State.FAIL: "red"}
 
 
@@ -22,9 +23,7 @@ def examine(facts: Facts) -> list[Finding]:
 
 def table(findings: Sequence[Finding]) -> Table:
     """A row each."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in ("CHECK", "STATE", "FOUND, AND WHAT TO DO"):
-        made.add_column(column, no_wrap=column != "FOUND, AND WHAT TO DO", overflow="fold")
+    made = listing(("CHECK", "STATE", FOUND), ("CHECK", FOUND))
     for check, state, message in findings:
         made.add_row(Text(check), Text(state, STYLES[state]), Text(printable(message)))
     return made

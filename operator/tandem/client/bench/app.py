@@ -85,16 +85,17 @@ def bench(target: Endpoint, plan: BenchmarkPlan, files: Files, *, no_color: bool
 
 def _show(plan: BenchmarkPlan, levels: Sequence[Level], console: Console, files: Files) -> None:
     found = json.dumps(as_dict(plan, levels))
-    if files.plot:
-        files.plot.write_text(svg(levels), encoding="utf-8")
     if files.json == STDOUT:
         console.out(found, highlight=False)
-        return
-    console.print(table(levels))
-    for line in filter(None, (verdict(levels), unjudged(levels), refused(levels))):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if files.json:
+    else:
+        console.print(table(levels))
+        for line in filter(None, (verdict(levels), unjudged(levels), refused(levels))):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    # Last: what was measured is shown even where a file cannot be written.
+    if files.json and files.json != STDOUT:
         files.json.write_text(f"{found}\n", encoding="utf-8")
+    if files.plot:
+        files.plot.write_text(svg(levels), encoding="utf-8")
 
 
 async def _run(

@@ -75,10 +75,7 @@ def _write(report: Report, file: Path | None, no_color: bool) -> None:
     for line in lines(report):
         console.print(line, soft_wrap=True, highlight=False)
     if file:
-        try:
-            file.write_text(as_json(report), encoding="utf-8")
-        except OSError as error:
-            raise ClusterError(f"the report cannot be written: {error}; give another --report") from error
+        file.write_text(as_json(report), encoding="utf-8")
         console.print(f"report: {file}", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -317,7 +317,7 @@ def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path
     found = checks(pair)
     assert found["ModelsReady"]["status"] == "True"
     assert found["PairCompatible"]["message"] == (
-        "tokenizers are equal warning: the chat templates differ; the target's is the one that counts"
+        "tokenizers are equal; warning: the chat templates differ; the target's is the one that counts"
     )
     another_vocabulary(tmp_path)
     assert checks(pair)["PairCompatible"]["reason"] == "TokenizerDiffers"
