@@ -10,14 +10,14 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, unary
-from triton.bls_servers import ask_engine, calls_in_flight
+from triton.bls_servers import ask_engine, calls_in_flight, hangs, let_go
 from triton.harness import TritonServer
 from triton.stand_in import COUNT_SEED, TARGET_HANGS
 from triton.waits import eventually, metric
 
-TIMEOUT = 10
+TIMEOUT = 30
 """More than a machine stands still for now and then, and what a test does meanwhile."""
-HANGING = inputs("def f", seed=TARGET_HANGS)
+HANGING = inputs("def f", seed=TARGET_HANGS, max_tokens=1)
 PLAIN = inputs("def g")
 UNWANTED = 77
 """A seed."""
@@ -48,27 +48,25 @@ def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, mod
     ask = stream if model == "speculative_bls" else unary
     with ThreadPoolExecutor(2) as threads:
         held = threads.submit(ask, server.grpc_url, HANGING, model)
-        eventually(lambda: calls_in_flight(server) == 1, "one runs")
-        time.sleep(TIMEOUT / 3)  # so long has the next one when the first one's time is over
+        hangs(server)
         waits = threads.submit(ask, server.grpc_url, PLAIN, model)
         eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
         with pytest.raises(InferenceServerException, match=says) as refused:
             ask(server.grpc_url, PLAIN, model)
         # A stream's errors have no code in Triton's protocol.
         assert refused.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
+        let_go(server)
+        assert held.result()
         assert waits.result()
-        with pytest.raises(InferenceServerException, match=f"took longer than {TIMEOUT} s"):
-            held.result()
 
 
-@pytest.mark.parametrize("model", ["speculative_bls", "tensorrt_llm_bls"])
-def test_a_request_s_time_ends(server: TritonServer, model: str) -> None:
+def test_a_request_s_time_ends(server: TritonServer) -> None:
     """With an engine's call that would take longer, which is ended too."""
     began = time.monotonic()
     with pytest.raises(InferenceServerException, match=f"took longer than {TIMEOUT} s and was ended") as ended:
-        (stream if model == "speculative_bls" else unary)(server.grpc_url, HANGING, model)
-    assert TIMEOUT <= time.monotonic() - began < 2 * TIMEOUT
-    assert ended.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
+        unary(server.grpc_url, HANGING)
+    assert time.monotonic() - began >= TIMEOUT
+    assert ended.value.status() == "StatusCode.UNAVAILABLE"
     eventually(lambda: calls_in_flight(server) == 0, "the engine's call is over")
 
 
@@ -80,13 +78,13 @@ def test_a_client_that_leaves_the_line_costs_no_engine_call(server: TritonServer
     unwanted = bls.infer_inputs(inputs("def g", seed=UNWANTED))
     with ThreadPoolExecutor(1) as threads, triton.InferenceServerClient(server.grpc_url) as client:
         held = threads.submit(unary, server.grpc_url, HANGING)
-        eventually(lambda: calls_in_flight(server) == 1, "one runs")
+        hangs(server)
         call = client.async_infer("tensorrt_llm_bls", unwanted, lambda result, error: None)
         eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
         call.cancel()
-        with pytest.raises(InferenceServerException, match=f"took longer than {TIMEOUT} s"):
-            held.result()
         eventually(lambda: metric(server, "tandem_requests_waiting") == 0, "the line is empty")
+        let_go(server)
+        assert held.result()
         unary(server.grpc_url, PLAIN)  # it comes after whoever was in line
         assert begun() == 0
         client.infer("tensorrt_llm_bls", unwanted)
