@@ -10,7 +10,6 @@ from tandem_serving.engine.health import (
     AGAIN,
     CANARIES,
     CANARY,
-    IDLE,
     NEW,
     SILENCE,
     EngineHealth,
