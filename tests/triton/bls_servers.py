@@ -18,7 +18,6 @@ DRAFT_TIMEOUT = 6.0
 
 PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()]
 TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
-ENGINES = [("reference", 1), ("reference", 64), ("reference", 64, True), ("stand-in", 64)]
 
 
 def serve(folder: Any, engine: str, rows: int, separate: bool = False) -> Iterator[TritonServer]:

@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import Array, ids, inputs, stream, text, unary, words
-from triton.bls_servers import ENGINES, MAX_DRAFT, TEXTS, serve
+from triton.bls_servers import MAX_DRAFT, TEXTS, serve
 from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.stand_in import (
     DRAFT_FAILS,
@@ -30,9 +30,10 @@ from triton.waits import counted, eventually, metric
 TRUE = np.array([[True]])
 
 
-@pytest.fixture(scope="module", params=ENGINES, ids=str)
+@pytest.fixture(scope="module", params=[1, 64], ids=["a call each", "calls shared"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("repository"), *request.param)
+    """Two micro-batches, which are of many sequences at once: test_bls_exact.py."""
+    yield from serve(tmp_path_factory.mktemp("repository"), "reference", request.param)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 
 @pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))
 def test_greedy_equals_target_alone(server: TritonServer, k: int) -> None:
-    for prompt in TEXTS[k % 4 :: 4]:
+    for prompt in TEXTS[k % 8 :: 8]:
         alone = stream(server.grpc_url, inputs(prompt, num_draft_tokens=0))
         streamed = stream(server.grpc_url, inputs(prompt, num_draft_tokens=k, stream=True))
         answer = unary(server.grpc_url, inputs(prompt, num_draft_tokens=k))

@@ -26,13 +26,16 @@ TRUE = np.array([[True]])
 NONE = np.array([[0]], np.int32)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["one device", "two"])
+@pytest.fixture(scope="module", params=[False], ids=["one device"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """On devices of their own two micro-batches may alternate."""
+    """On devices of their own two micro-batches may alternate: that is of many sequences at once."""
     limits = {"max_draft_len": MAX_DRAFT, "max_engine_rows": 64, "separate_devices": request.param}
     made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", **limits)
     with TritonServer(made) as running:
         yield running
+
+
+many_at_once = pytest.mark.parametrize("server", [False, True], ids=["one device", "two"], indirect=True)
 
 
 def weights(*values: float) -> Array:
@@ -89,7 +92,6 @@ def test_every_step_is_the_target_s(
     assert (alone != plain) is changes, "else a setting that is lost would not show"
 
 
-@pytest.mark.parametrize("server", ["answered once"], indirect=True)
 @pytest.mark.parametrize(("what", "more", "changes"), REQUESTS, ids=NAMES)
 def test_every_step_in_the_server_s_rounds_is_the_target_s(
     server: TritonServer, plain: list[list[int]], what: str, more: dict[str, Any], changes: bool
@@ -113,6 +115,7 @@ def rows_of_rounds(server: TritonServer) -> float:
     return metric(server, f'nv_inference_count{{model="{name}",version="1"}}')
 
 
+@many_at_once
 @pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
 def test_rows_of_a_round_keep_their_own_settings(server: TritonServer, sampled: bool) -> None:
     """Their tensors are alike, of a single token each."""
@@ -294,6 +297,7 @@ def test_characters_of_several_tokens_stay_whole(
     assert inside > 0, "the tokens of a chunk begin or end inside a character"
 
 
+@many_at_once
 def test_a_seed_gives_the_same_whatever_the_load_and_the_draft_length(server: TritonServer) -> None:
     single = ids(stream(server.grpc_url, inputs(PROMPTS[0], max_tokens=32, **SAMPLED)))
     calls = [
