@@ -73,7 +73,8 @@ async def test_lists_of_children_are_of_their_metadata_alone(cluster: Cluster) -
 
     cluster.server.instead = look
     task = asyncio.create_task(Operator(cluster.api, cluster.settings).run("127.0.0.1", 0))
-    await until(lambda: {plural for plural, _ in asked} >= {*WHOLE, *OF_METADATA})
+    expected = {(plural, False) for plural in WHOLE} | {(plural, True) for plural in OF_METADATA}
+    await until(lambda: expected <= {*asked})
     task.cancel()
     await asyncio.wait([task])
     assert {plural for plural, partial in asked if not partial} == WHOLE

@@ -59,9 +59,9 @@ def test_the_process_does_end() -> None:
 
 
 def test_threads_that_end_in_time_end_alone(ended: threading.Event) -> None:
-    with threads.ending(0.2):
+    with threads.ending(2.0):
         threads.start("watch", lambda: None).join()
-    time.sleep(0.4)
+    time.sleep(2.2)
     assert not ended.is_set()
 
 

@@ -38,7 +38,7 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
 
     kept_up = threading.Thread(target=make_a_call)
     kept_up.start()
-    kept_up.join(0.2 if waits else 30)
+    kept_up.join(0.2 if waits else 60)
     assert kept_up.is_alive() == waits, why
     taken.set()
     kept_up.join(60)

@@ -41,7 +41,7 @@ def streams(engines: MockEngines) -> MockStreams:
 
 
 def eventually(reached: Any) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not reached():
         assert time.monotonic() < end
         time.sleep(0.005)
