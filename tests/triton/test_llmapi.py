@@ -344,6 +344,7 @@ def test_a_full_queue_refuses(plain: TritonServer) -> None:
         with pytest.raises(InferenceServerException, match="the limit is 4: no room for 2 more") as error:
             unary(plain, inputs("def f", "def g"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
+    eventually(lambda: metric(plain, "tandem_requests_running") == 0, "they have left")
     assert text([unary(plain, inputs("def f"))])
 
 
@@ -355,8 +356,9 @@ def test_unary_requests_wait_in_line_and_are_counted(plain: TritonServer) -> Non
         with pytest.raises(InferenceServerException, match="2 requests are waiting and that is the limit") as error:
             unary(plain, inputs("def f"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
-    assert text([unary(plain, inputs("def f"))])
     eventually(lambda: metric(plain, "tandem_requests_waiting") == 0, "nobody waits")
+    eventually(lambda: metric(plain, "tandem_requests_running") == 0, "they have left")
+    assert text([unary(plain, inputs("def f"))])
 
 
 def test_an_engine_that_died_says_so_and_ends_its_pod(tmp_path: Path) -> None:
