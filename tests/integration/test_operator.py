@@ -75,11 +75,9 @@ def test_writes_until_ready_stay_within_a_budget(
     namespace.apply()
     namespace.wait_settled()
     writes = listening.operator_writes(namespace)
-    status = [w for w in writes if "/status/" in w]
-    assert sorted(w.split("/")[0] for w in writes if w not in status) == [
-        "create events",
-        "create events",
-        "create events",
+    status, events = ([w for w in writes if what in w] for what in ("/status/", "create events"))
+    assert len(events) in (2, 3), "a roll-out may be over before anybody has looked"
+    assert sorted(w.split("/")[0] for w in writes if w not in [*status, *events]) == [
         "delete jobs",
         "patch configmaps",
         "patch configmaps",
