@@ -114,6 +114,8 @@ def kubelet_config(dns: Address, cgroup: str) -> dict[str, Any]:
             **{f"{signal}.{left}": "0%" for signal in ("nodefs", "imagefs") for left in ("available", "inodesFree")},
         },
         "imageGCHighThresholdPercent": 100,
+        # Of a minute: a Secret that changes is in its pods' volumes so late.
+        "syncFrequency": "10s",
         # Of at most 300 s: what fails, or is killed, is started again at once.
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
     }

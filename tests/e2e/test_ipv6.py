@@ -11,7 +11,7 @@ from builder.build import Built
 from cluster.errors import ClusterError
 
 from .completions import PROMPTS, stream, text
-from .conformance_job import in_cluster
+from .conformance import in_cluster
 from .conftest import Site, installed, wait_for
 
 

@@ -1,6 +1,7 @@
 """Mode LLMAPI on the reference profile: the example becomes Ready, and says what the quickstart says."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tritonclient.grpc as triton
 import yaml
 
 from .completions import PROMPTS, stream, text
+from .conformance import by_name
 from .conftest import OF_METRICS, REPOSITORY, Site
 
 EXAMPLE = REPOSITORY / "examples/reference-llmapi.yaml"
@@ -59,3 +61,11 @@ def test_its_conditions(site: Site, llmapi: str) -> None:
         "Available": "True",
     }
     assert conditions["EnginesReady"]["reason"] == "ArgumentsAccepted"
+
+
+def test_it_is_conformant(site: Site, llmapi: str, tmp_path: Path) -> None:
+    code, report = by_name(site, tmp_path / "report", llmapi, "--against", "quickstart")
+    assert {case["outcome"] for case in report["cases"]} == {"verified"}, report["cases"]
+    assert code == 0
+    assert report["service"]["mode"] == "LLMAPI"
+    assert "as the target alone" in report["cases"][0]["detail"]

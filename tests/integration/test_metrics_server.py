@@ -376,7 +376,7 @@ def test_one_of_two_servers_dies(
     wait_scaling(team, server, "True")
     with second_server(release, tmp_path) as second:
         second.kill()
-        wait_for("the metric", lambda: metric(team, "tandem_replicas_needed"), 10, server.log)
+        wait_for("the metric", lambda: metric(team, "tandem_replicas_needed"), log=server.log)
         release.kubectl("delete", "endpointslice", SECOND)
         wait_for("all of it, from the other", lambda: undisturbed(team, 2 * HPA_SYNC_SECONDS), 90, server.log)
         assert replicas(team) >= needed

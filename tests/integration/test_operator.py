@@ -2,12 +2,14 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from .conftest import RESYNC_SECONDS, SERVICE, AuditLog, Namespace, OperatorProcess, edited, wait_for
+from cluster.core import Cluster
+
+from .conftest import RESYNC_SECONDS, SERVICE, AuditLog, Namespace, OperatorProcess, edited, new_namespace, wait_for
 
 Audit = Callable[[], AuditLog]
 
@@ -73,11 +75,9 @@ def test_writes_until_ready_stay_within_a_budget(
     namespace.apply()
     namespace.wait_settled()
     writes = listening.operator_writes(namespace)
-    status = [w for w in writes if "/status/" in w]
-    assert sorted(w.split("/")[0] for w in writes if w not in status) == [
-        "create events",
-        "create events",
-        "create events",
+    status, events = ([w for w in writes if what in w] for what in ("/status/", "create events"))
+    assert len(events) in (2, 3), "a roll-out may be over before anybody has looked"
+    assert sorted(w.split("/")[0] for w in writes if w not in [*status, *events]) == [
         "delete jobs",
         "patch configmaps",
         "patch configmaps",
@@ -90,6 +90,21 @@ def test_writes_until_ready_stay_within_a_budget(
     assert len(status) <= 8, status
 
 
+@pytest.fixture(scope="module")
+def lasting_namespace(cluster: Cluster) -> Iterator[Namespace]:
+    made = new_namespace(cluster)
+    yield made
+    made.run("delete", "sis", "--all")
+
+
+@pytest.fixture
+def served(operator: OperatorProcess, lasting_namespace: Namespace) -> Namespace:
+    """A namespace with a service that is Ready, for tests that leave it as they find it."""
+    lasting_namespace.apply()
+    lasting_namespace.wait("Ready", "True")
+    return lasting_namespace
+
+
 DRIFT = [
     ("delete", "deployment", "svc-server"),
     ("delete", "pdb", "svc-server"),
@@ -99,16 +114,12 @@ DRIFT = [
 
 
 @pytest.mark.parametrize(("verb", "kind", "name"), DRIFT)
-def test_a_deleted_child_comes_back(
-    operator: OperatorProcess, namespace: Namespace, verb: str, kind: str, name: str
-) -> None:
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    before = namespace.get(kind, name)["metadata"]["uid"]
-    namespace.run(verb, kind, name)
-    again = wait_for(f"{kind} {name} to come back", lambda: namespace.get(kind, name))
+def test_a_deleted_child_comes_back(served: Namespace, verb: str, kind: str, name: str) -> None:
+    before = served.get(kind, name)["metadata"]["uid"]
+    served.run(verb, kind, name)
+    again = wait_for(f"{kind} {name} to come back", lambda: served.get(kind, name))
     assert again["metadata"]["uid"] != before
-    namespace.wait("Ready", "True")
+    served.wait("Ready", "True")
 
 
 EDITS = [
@@ -122,23 +133,21 @@ EDITS = [
 
 @pytest.mark.parametrize(("kind", "name", "patch", "reason"), EDITS, ids=[edit[3] for edit in EDITS])
 def test_a_child_edited_by_hand_is_repaired(
-    operator: OperatorProcess, namespace: Namespace, kind: str, name: str, patch: dict[str, object], reason: str
+    served: Namespace, kind: str, name: str, patch: dict[str, object], reason: str
 ) -> None:
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    pods = namespace.server_pods()
+    pods = served.server_pods()
 
     def relevant() -> object:
-        obj = namespace.get(kind, name)
+        obj = served.get(kind, name)
         obj.pop("status", None)
         kept = {k: obj["metadata"].get(k) for k in ("labels", "ownerReferences")}
         return {**obj, "metadata": kept}
 
     before = relevant()
-    namespace.run("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
+    served.run("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
     wait_for(f"repair: {reason}", lambda: relevant() == before)
-    namespace.wait("Ready", "True")
-    assert namespace.server_pods() == pods, "no pod was disturbed"
+    served.wait("Ready", "True")
+    assert served.server_pods() == pods, "no pod was disturbed"
 
 
 def test_scaling_through_the_scale_subresource(operator: OperatorProcess, namespace: Namespace) -> None:
@@ -180,25 +189,18 @@ BAD = [
 
 @pytest.mark.parametrize(("change", "condition", "wanted", "message"), BAD, ids=[row[2] for row in BAD])
 def test_a_bad_spec_becomes_a_condition_and_leaves_pods_alone(
-    operator: OperatorProcess,
-    namespace: Namespace,
-    change: dict[str, Any],
-    condition: str,
-    wanted: str,
-    message: str,
+    served: Namespace, change: dict[str, Any], condition: str, wanted: str, message: str
 ) -> None:
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    pods = namespace.server_pods()
-    namespace.apply(**change)
-    namespace.wait(condition, wanted)
-    assert message in namespace.message(condition)
-    assert namespace.conditions()["Available"] == "True/ServersAnswer"
-    assert namespace.conditions()["Ready"].startswith("False")
-    assert namespace.server_pods() == pods
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    assert namespace.server_pods() == pods, "going back needs no new pod"
+    pods = served.server_pods()
+    served.apply(**change)
+    served.wait(condition, wanted)
+    assert message in served.message(condition)
+    assert served.conditions()["Available"] == "True/ServersAnswer"
+    assert served.conditions()["Ready"].startswith("False")
+    assert served.server_pods() == pods
+    served.apply()
+    served.wait("Ready", "True")
+    assert served.server_pods() == pods, "going back needs no new pod"
 
 
 CONTAINER: dict[str, Any] = {"name": "triton"}
@@ -233,19 +235,17 @@ SLIPS: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("slip", "change", "condition", "message"), SLIPS, ids=[row[0] for row in SLIPS])
 def test_what_the_api_server_cannot_read_is_said(
-    operator: OperatorProcess, namespace: Namespace, slip: str, change: dict[str, Any], condition: str, message: str
+    served: Namespace, slip: str, change: dict[str, Any], condition: str, message: str
 ) -> None:
     """The fields of Kubernetes' own, which our schema does not know: applied, they are answered with 500."""
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    pods = namespace.server_pods()
-    namespace.apply(**change)
-    namespace.wait(condition, "False/ApplyRefused")
-    assert message in namespace.message(condition), slip
-    assert namespace.server_pods() == pods
-    namespace.apply()
-    namespace.wait("Ready", "True")
-    assert namespace.server_pods() == pods
+    pods = served.server_pods()
+    served.apply(**change)
+    served.wait(condition, "False/ApplyRefused")
+    assert message in served.message(condition), slip
+    assert served.server_pods() == pods
+    served.apply()
+    served.wait("Ready", "True")
+    assert served.server_pods() == pods
 
 
 def test_a_bad_new_service_makes_no_pod(operator: OperatorProcess, namespace: Namespace) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from triton import bls_client as bls
 from triton.bls_client import stream
 from triton.harness import TritonServer
-from triton.stand_in import COUNT_CALLS
+from triton.stand_in import COUNT_CALLS, COUNT_HUNG, LET_GO
+from triton.waits import eventually
 
 MAX_DRAFT = 8
 DRAFT_TIMEOUT = 6.0
@@ -17,7 +18,6 @@ DRAFT_TIMEOUT = 6.0
 
 PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()]
 TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
-ENGINES = [("reference", 1), ("reference", 64), ("reference", 64, True), ("stand-in", 64)]
 
 
 def serve(folder: Any, engine: str, rows: int, separate: bool = False) -> Iterator[TritonServer]:
@@ -39,3 +39,13 @@ def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm_en
 def calls_in_flight(server: TritonServer, name: str = "tensorrt_llm_engine") -> int:
     """Calls that an engine has now."""
     return ask_engine(server, COUNT_CALLS, name)
+
+
+def hangs(server: TritonServer) -> None:
+    """Wait until a call of the target has hung for a while."""
+    eventually(lambda: ask_engine(server, COUNT_HUNG) == 1, "one hangs")
+
+
+def let_go(server: TritonServer) -> None:
+    """The calls of the target that hang go on as if they never had."""
+    ask_engine(server, LET_GO)

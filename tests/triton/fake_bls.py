@@ -2,8 +2,8 @@
 
 Token i is i, its text the letter i of the alphabet. A pass proposes k draft tokens and accepts k - 1. The
 prompt says what happens: `refuse`, `cut` (the stream ends early), `endless` (until cancelled), `differ` (the
-target alone makes other tokens), `meet ...` (goes on when three of these run), `hold` (for a while), `inputs`
-(the request as JSON, as text).
+target alone makes other tokens), `meet ...` (goes on when three of these run), `hold` (until two did, and
+for a while), `inputs` (the request as JSON, as text).
 """
 
 import json
@@ -46,6 +46,7 @@ class TritonPythonModel:
         self._held = 0
         self._lock = threading.Lock()
         self._meeting = threading.Barrier(3, timeout=60)
+        self._two = threading.Event()
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests."""
@@ -81,6 +82,9 @@ class TritonPythonModel:
             with self._lock:
                 self._held += 1
                 print(f"fake_bls: holding {self._held}", flush=True)
+                if self._held > 1:
+                    self._two.set()
+            self._two.wait(60)
             time.sleep(0.5)
             with self._lock:
                 self._held -= 1

@@ -3,7 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,26 +13,27 @@ from triton.harness import TritonServer
 
 BENCH = [sys.executable, "-m", "tandem", "bench"]
 PROMPTS = bls.PAIR / "prompts.jsonl"
-SHORT = ["--warm-up", "0.5", "--seconds", "2", "--repeats", "2", "--max-tokens", "16"]
+SHORT = ["--warm-up", "0.3", "--seconds", "1", "--repeats", "2", "--max-tokens", "16"]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    made = bls.repository(tmp_path_factory.mktemp("repository"), "reference", max_draft_len=4, max_engine_rows=64)
-    with TritonServer(made) as triton:
-        yield triton
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple["subprocess.CompletedProcess[str]", dict[str, Any]]:
+    """What it prints, and writes as JSON."""
+    folder: Path = tmp_path_factory.mktemp("bench")
+    made = bls.repository(folder / "models", "reference", max_draft_len=4, max_engine_rows=64)
+    with TritonServer(made) as server:
+        where = ("--url", server.grpc_url, "--prompts", str(PROMPTS), "--json", str(folder / "json"))
+        done = bench(*where, *SHORT, "--streams", "1", "--streams", "3")
+    assert done.returncode == 0, done.stderr
+    return done, json.loads((folder / "json").read_text())
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*BENCH, *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_both_sides_at_each_load(server: TritonServer) -> None:
-    done = bench(
-        "--url", server.grpc_url, "--prompts", str(PROMPTS), *SHORT, "--streams", "1", "--streams", "3", "--json", "-"
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+def test_both_sides_at_each_load(measured: tuple[Any, dict[str, Any]]) -> None:
+    _, found = measured
     assert [level["streams"] for level in found["levels"]] == [1, 3]
     for level in found["levels"]:
         ours, alone = level["speculative"], level["alone"]
@@ -48,11 +50,11 @@ def test_both_sides_at_each_load(server: TritonServer) -> None:
     assert found["verdict"]
 
 
-def test_a_table_for_people(server: TritonServer) -> None:
-    done = bench("--url", server.grpc_url, "--prompts", str(PROMPTS), *SHORT, "--streams", "1")
-    header, row, verdict = [line for line in done.stdout.splitlines() if line.strip()]
+def test_a_table_for_people(measured: tuple["subprocess.CompletedProcess[str]", Any]) -> None:
+    done, _ = measured
+    header, *rows, verdict = [line for line in done.stdout.splitlines() if line.strip()]
     assert header.split()[:4] == ["streams", "tokens/s", "alone", "speed-up"]
-    assert row.split()[0] == "1"
+    assert [row.split()[0] for row in rows] == ["1", "3"]
     assert "load" in verdict
     assert "1 streams, 2 of 2: the target alone" in done.stderr
 

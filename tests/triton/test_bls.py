@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import Array, ids, inputs, stream, text, unary, words
-from triton.bls_servers import ENGINES, MAX_DRAFT, TEXTS, serve
+from triton.bls_servers import MAX_DRAFT, TEXTS, serve
 from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.stand_in import (
     DRAFT_FAILS,
@@ -30,9 +30,14 @@ from triton.waits import counted, eventually, metric
 TRUE = np.array([[True]])
 
 
-@pytest.fixture(scope="module", params=ENGINES, ids=str)
+@pytest.fixture(scope="module", params=[1, 64], ids=["a call each", "calls shared"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("repository"), *request.param)
+    """Two micro-batches, which are of many sequences at once: test_bls_exact.py."""
+    yield from serve(tmp_path_factory.mktemp("repository"), "reference", request.param)
+
+
+once = pytest.mark.parametrize("server", [1], ids=["a call each"], indirect=True)
+"""For what does not reach the engines."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 
 @pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))
 def test_greedy_equals_target_alone(server: TritonServer, k: int) -> None:
-    for prompt in TEXTS[k % 4 :: 4]:
+    for prompt in TEXTS[k % 8 :: 8]:
         alone = stream(server.grpc_url, inputs(prompt, num_draft_tokens=0))
         streamed = stream(server.grpc_url, inputs(prompt, num_draft_tokens=k, stream=True))
         answer = unary(server.grpc_url, inputs(prompt, num_draft_tokens=k))
@@ -109,6 +114,7 @@ def test_refused_draft_tokens_have_their_text_where_it_is_asked_for(server: Trit
     assert struck > 0
 
 
+@once
 def test_only_the_outputs_that_were_asked_for_come(server: TritonServer) -> None:
     names, prompts = ["output_ids", "batch_index", "acceptance_rate"], TEXTS[:3]
     with bls.Stream(server.grpc_url) as call:
@@ -137,6 +143,7 @@ def test_stop_words_across_tokens_and_chunks(server: TritonServer) -> None:
             assert chunks[-1]["finish_reason"].item() == b"stop"
 
 
+@once
 def test_a_stop_word_that_never_comes_changes_nothing(server: TritonServer) -> None:
     tensors = inputs(TEXTS[1], stream=True)
     stopping = tensors | {"stop_words": words(["never to be seen"])}
@@ -256,44 +263,7 @@ def engine_answer(server: TritonServer, rows: list[list[int]]) -> list[list[int]
     return [answer[0, : length.item()].tolist() for answer, length in answers]
 
 
-def test_a_client_can_run_the_loop_itself(server: TritonServer) -> None:
-    """As upstream's end-to-end client does: preprocessing, draft, target, postprocessing."""
-    query = {"QUERY": words([TEXTS[2]]), "REQUEST_OUTPUT_LEN": np.array([[24]], np.int32)}
-    pre = unary(server.grpc_url, query, "preprocessing")
-    sequence = pre["INPUT_ID"][0].tolist()
-    start = len(sequence)
-    while len(sequence) < start + 24:
-        k = min(4, start + 24 - len(sequence) - 1)
-        drafted = engine(server, "tensorrt_llm_draft", sequence, pre, k)[len(sequence) :] if k else []
-        after = engine(server, "tensorrt_llm", sequence, pre, len(drafted) + 1, drafted)
-        new, sequence = after[len(sequence) :], after
-        if len(new) <= len(drafted) and new == drafted[: len(new)]:
-            break  # no token of the target's own: the end
-    tokens = np.array([[sequence[start:]]], np.int32)
-    lengths = np.array([[tokens.size]], np.int32)
-    post = unary(server.grpc_url, {"TOKENS_BATCH": tokens, "SEQUENCE_LENGTH": lengths}, "postprocessing")
-    expected = stream(server.grpc_url, inputs(TEXTS[2], max_tokens=24))
-    assert sequence[start:] == ids(expected)
-    assert post["OUTPUT"].item().decode() == text(expected)
-
-
-def engine(
-    server: TritonServer, name: str, sequence: list[int], pre: bls.Response, length: int, drafted: Any = ()
-) -> list[int]:
-    """One engine call, not streamed; the whole sequence after it."""
-    tensors = {
-        "input_ids": np.array([sequence], np.int32),
-        "input_lengths": np.array([[len(sequence)]], np.int32),
-        "request_output_len": np.array([[length]], np.int32),
-        "end_id": pre["OUT_END_ID"],
-        "pad_id": pre["OUT_PAD_ID"],
-    }
-    if len(drafted):
-        tensors["draft_input_ids"] = np.array([drafted], np.int32)
-    (answer,) = stream(server.grpc_url, tensors, name)
-    return [int(token) for token in answer["output_ids"].reshape(-1)[: answer["sequence_length"].item()]]
-
-
+@once
 def test_http_generate_and_generate_stream(server: TritonServer) -> None:
     def post(path: str, **body: Any) -> str:
         data = json.dumps({"text_input": TEXTS[3], "max_tokens": 16, **body}).encode()
@@ -329,6 +299,7 @@ def post(server: TritonServer, path: str, body: dict[str, Any]) -> str:
         return answer.decode()
 
 
+@once
 @pytest.mark.parametrize("model", ["tensorrt_llm_bls", "speculative_bls"])
 def test_parameters_of_triton_pass_and_inputs_sent_as_such_do_not(server: TritonServer, model: str) -> None:
     def ask(**parameters: Any) -> list[Any]:
@@ -367,6 +338,7 @@ def test_metrics_count_what_the_responses_say(server: TritonServer) -> None:
     counted(server, families, ask)
 
 
+@once
 def test_the_startup_probe_succeeds(server: TritonServer, tmp_path: Path) -> None:
     (tmp_path / "tensorrt_llm_bls").mkdir()  # as in the server's repository
     entrypoint = REPOSITORY_ROOT / "images/serving/entrypoint.py"

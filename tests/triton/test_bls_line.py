@@ -12,13 +12,13 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, unary
-from triton.bls_servers import calls_in_flight
+from triton.bls_servers import calls_in_flight, hangs, let_go
 from triton.harness import TritonServer
 from triton.stand_in import TARGET_HANGS
 from triton.waits import eventually, metric
 
-TIMEOUT, IN_LINE = 12.0, 0.5
-HANGING = inputs("def f", seed=TARGET_HANGS)
+IN_LINE = 0.5
+HANGING = inputs("def f", seed=TARGET_HANGS, max_tokens=1)
 PLAIN = inputs("def g")
 BLS, UNARY = "speculative_bls", "tensorrt_llm_bls"
 ASK = {BLS: stream, UNARY: unary}
@@ -27,7 +27,7 @@ REFUSED = 'tandem_requests_refused_total{reason="queue_timeout"}'
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    limits = {"request_timeout_seconds": TIMEOUT, "queue_timeout_seconds": IN_LINE, "max_running_sequences": 1}
+    limits = {"queue_timeout_seconds": IN_LINE, "max_running_sequences": 1}
     made = bls.repository(tmp_path_factory.mktemp("line"), "stand-in", **limits)
     with (made / UNARY / "config.pbtxt").open("a") as config:
         config.write('\nparameters { key: "max_running_sequences" value { string_value: "1" } }')
@@ -47,16 +47,17 @@ def test_who_waits_too_long_is_refused(server: TritonServer, holds: str, waits: 
     before = metric(server, REFUSED)
     with ThreadPoolExecutor(1) as threads:
         held = threads.submit(ASK[holds], server.grpc_url, HANGING, holds)
-        eventually(lambda: calls_in_flight(server) == 1, "one runs")
+        hangs(server)
         began = time.monotonic()
         with pytest.raises(InferenceServerException) as refused:
             ASK[waits](server.grpc_url, PLAIN, waits)
-        assert IN_LINE <= time.monotonic() - began < TIMEOUT / 2, line
+        assert time.monotonic() - began >= IN_LINE, line
+        assert calls_in_flight(server) == 1, "it did not wait for the other one's end"
         assert "requests wait 0.5 s at most (queueTimeoutSeconds): send" in str(refused.value)
         # A stream's errors have no code in Triton's protocol.
         assert refused.value.status() == ("StatusCode.UNAVAILABLE" if waits == UNARY else None)
-        with pytest.raises(InferenceServerException, match="took longer than 12 s"):
-            held.result()
+        let_go(server)
+        assert held.result()
     assert ASK[waits](server.grpc_url, PLAIN, waits), "there is a place again"
     eventually(lambda: metric(server, REFUSED) == before + 1, "counted once")
 
@@ -71,7 +72,7 @@ def test_what_http_clients_are_told(server: TritonServer) -> None:
     codes: dict[str, int] = {}
     with ThreadPoolExecutor(1) as threads:
         held = threads.submit(stream, server.grpc_url, HANGING)
-        eventually(lambda: calls_in_flight(server) == 1, "one runs")
+        hangs(server)
         for path, body in {
             f"{UNARY}/infer": {"inputs": [PROMPT, LENGTH]},
             f"{UNARY}/generate": GENERATE,
@@ -81,6 +82,6 @@ def test_what_http_clients_are_told(server: TritonServer) -> None:
                 urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", json.dumps(body).encode(), timeout=60)
             assert "send the request again to another replica or later" in refused.value.read().decode(), path
             codes[path] = refused.value.code
-        with pytest.raises(InferenceServerException, match="took longer"):
-            held.result()
+        let_go(server)
+        assert held.result()
     assert codes == {f"{UNARY}/infer": 503, f"{UNARY}/generate": 400, f"{BLS}/generate_stream": 400}

@@ -10,14 +10,12 @@ from triton.bls_servers import serve
 from triton.harness import TritonServer
 from triton.stand_in import DRAFT_REPEATS, TARGET_REPEATS
 
-ENGINES = [1, False], [64, False], [64, True]
 REPEATS = "answered [0-9]+ tokens where [0-9]+ were asked for: it must take exclude_input_in_output"
 
 
-@pytest.fixture(scope="module", params=ENGINES, ids=["a call each", "one device", "two"])
+@pytest.fixture(scope="module", params=[1, 64], ids=["a call each", "calls shared"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    rows, separate = request.param
-    yield from serve(tmp_path_factory.mktemp("repeats"), "stand-in", rows, separate)
+    yield from serve(tmp_path_factory.mktemp("repeats"), "stand-in", request.param)
 
 
 def asked(server: TritonServer, seed: int, k: int) -> list[Response]:

@@ -1,9 +1,7 @@
-"""The BLS where the server makes its rounds: more sequences than an engine call has rows, and engines that hang."""
+"""The BLS where the server makes its rounds: more sequences than an engine call has rows."""
 
 import re
 import tempfile
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,8 @@ import pytest
 from triton import bls_client as bls
 from triton.bls_client import ids, inputs, stream
 from triton.harness import TritonServer
-from triton.stand_in import DRAFT_HANGS
 
 ROWS, STREAMS, REQUESTS = 4, 12, 60
-TIMEOUT = 12.0
 ROUNDS = re.compile(r'nv_inference_request_success\{model="tensorrt_llm_engine_rounds",.*\} (\d+)')
 
 
@@ -54,32 +50,3 @@ def test_more_sequences_than_an_engine_call_has_rows(separate: bool) -> None:
         assert [answer != alone[i % STREAMS] for i, answer in enumerate(answers)] == [False] * REQUESTS
         assert rounds_made(server) > REQUESTS, "they did go in rounds"
         assert "goes by itself" not in server.log
-
-
-def test_a_draft_that_hangs_leaves_time_for_the_target_alone() -> None:
-    """However short requests' timeout is: a round is given up early enough."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        TritonServer(repository(folder, request_timeout_seconds=TIMEOUT)) as server,
-    ):
-        began = time.monotonic()
-        assert stream(server.grpc_url, inputs("def f", seed=DRAFT_HANGS, max_tokens=16))
-        assert time.monotonic() - began < TIMEOUT
-        assert "goes on with the target alone" in server.log
-
-
-def test_first_tokens_do_not_wait_for_a_draft_that_hangs() -> None:
-    """Of others: a new prompt joins the verification that is to follow it, for a moment only."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository(folder)) as server:
-        hanging = threading.Thread(target=lambda: stream(server.grpc_url, inputs("def g", seed=DRAFT_HANGS)))
-        with bls.Stream(server.grpc_url) as call:
-            hanging.start()
-            time.sleep(0.5)
-            began = time.monotonic()
-            call.send(inputs("def f", stream=True, max_tokens=16, end_id=-1))
-            call.receive()
-            seconds = time.monotonic() - began
-            while not call.receive()[1]:
-                pass
-        hanging.join()
-    assert seconds < 3, "0.5 s, and what a busy machine takes"

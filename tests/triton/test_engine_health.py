@@ -1,6 +1,7 @@
-"""An engine that fails or hangs ends its pod's container within 15 s, which says why; one bad row ends nothing.
+"""An engine that fails or hangs ends its pod's container, which says why; one bad row ends nothing.
 
-The reference engine does so as TensorRT-LLM's would (faults/engine_faults.py): Triton itself notices nothing.
+The reference engine does so as TensorRT-LLM's would (faults/engine_faults.py): Triton itself notices nothing. That
+the pod is not ready after 15 s at most is proven in virtual time: `tests/unit/serving/engine/test_health.py`.
 """
 
 import json
@@ -23,8 +24,10 @@ from triton.pod import Pod, ended
 from triton.waits import eventually, metric
 
 PROMPT = "def main():"
-SECONDS = 15.0
-"""From the fault to a pod that is not ready, at most."""
+LONG = 120
+"""Seconds that only a fault takes that is never found."""
+JUDGED_SECONDS = {FAILS: 6.0, HANGS: 14.0, ROW: 6.0}
+"""In which an engine that is taken for broken would have ended its pod."""
 
 
 NAMES = ("speculative_bls", "tensorrt_llm_bls", "tensorrt_llm_engine", "tensorrt_llm_engine")
@@ -63,8 +66,9 @@ class Site:
         return time.monotonic()
 
 
-@pytest.fixture(params=["BLS", "BLS, rows together", "LLMAPI"])
+@pytest.fixture(params=["BLS", "LLMAPI"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Of mode BLS with rows together; where each call has one: tests/e2e/test_engine_health.py."""
     fault = tmp_path / "faults"
     fault.mkdir()
     options = Options(env={}, faults=fault)
@@ -72,8 +76,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         made = llmapi_client.repository(tmp_path / "models", llm_package="reference_llm")
         names, inputs, stream = LLM_API, llmapi_client.inputs, {"streaming": True}
     else:
-        rows = 64 if "rows" in request.param else 1
-        made = bls.repository(tmp_path / "models", "reference", max_engine_rows=rows, max_draft_len=4)
+        made = bls.repository(tmp_path / "models", "reference", max_engine_rows=64, max_draft_len=4)
         names, inputs, stream = NAMES, bls.inputs, {"stream": True}
     with Pod(made, options) as pod:
         found = Site(pod, fault, *names, inputs, stream)
@@ -89,14 +92,16 @@ def verdict(pod: Pod, model: str) -> dict[str, str]:
 
 
 def gone_by(site: Site, broken: float) -> None:
-    """Not ready in time, ended with 1 right after that."""
-    eventually(lambda: not site.pod.ready(), "unready", SECONDS + 5)
-    assert time.monotonic() - broken < SECONDS
-    assert ended(site.pod, 10) == 1
+    """Not ready, and ended with 1 after that."""
+    eventually(lambda: not site.pod.ready(), "unready", LONG)
+    print(f"unready after {time.monotonic() - broken:.1f} s")
+    assert ended(site.pod, LONG) == 1
 
 
 @pytest.mark.parametrize("how", [FAILS, HANGS])
+@pytest.mark.parametrize("site", ["LLMAPI"], indirect=True)
 def test_an_idle_engine_that_breaks_ends_its_pod(site: Site, how: str) -> None:
+    """In mode BLS: `test_two_instances_that_are_idle_end`."""
     time.sleep(4)  # the canary has been answered
     gone_by(site, site.breaks(how))
     found = verdict(site.pod, site.reported)
@@ -140,7 +145,7 @@ def test_requests_end_with_unavailable(site: Site, how: str) -> None:
 def test_a_row_that_always_fails_ends_nothing(site: Site) -> None:
     site.breaks(ROW)
     before = site.ask(max_tokens=24)
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + JUDGED_SECONDS[ROW]
     while time.monotonic() < end:  # nobody else asks for seconds, then somebody does
         assert "illegal memory access" in site.error(f"# {POISON_TEXT}")
         time.sleep(0.2)
@@ -153,17 +158,23 @@ def test_a_row_that_always_fails_ends_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize("how", [FAILS, HANGS])
-def test_a_decoupled_engine_that_breaks_ends_its_pod(tmp_path: Path, how: str) -> None:
-    """Two instances of the BLS: one finds it, all end."""
+def test_two_instances_that_are_idle_end(tmp_path: Path, how: str) -> None:
+    """One of the BLS's finds that its engine is broken, all end."""
     (tmp_path / "faults").mkdir()
     changes = {"max_engine_rows": 64, "max_draft_len": 4, "bls_instance_count": 2}
     made = bls.repository(tmp_path / "models", "reference", **changes)
     with Pod(made, Options(env={}, faults=tmp_path / "faults")) as pod:
         site = Site(pod, tmp_path / "faults", *NAMES, bls.inputs, {"stream": True})
         site.ask()
-        time.sleep(1)
+        calls = f'nv_inference_request_success{{model="{site.engine}",version="1"}}'
+        before = metric(pod, calls)
+        eventually(lambda: metric(pod, calls) >= before + 2, "the canary, of whom asks nothing else, is answered")
         gone_by(site, site.breaks(how))
-        assert verdict(pod, "tensorrt_llm_engine")["reason"] == ("EngineFailing" if how == FAILS else "EngineHung")
+        found = verdict(pod, "tensorrt_llm_engine")
+        if how == FAILS:
+            assert (found["reason"], CUDA_ERROR in found["message"]) == ("EngineFailing", True)
+        else:
+            assert (found["reason"], "no call was answered" in found["message"]) == ("EngineHung", True)
 
 
 @pytest.mark.parametrize("how", [FAILS, HANGS])
@@ -174,8 +185,9 @@ def test_a_draft_that_breaks_ends_nothing(tmp_path: Path, how: str) -> None:
     with Pod(made, Options(env={}, faults=tmp_path / "faults")) as pod:
         site = Site(pod, tmp_path / "faults", *NAMES, bls.inputs, {"stream": True})
         before = site.ask(max_tokens=24)
-        end = site.breaks(how, "tensorrt_llm_draft_engine") + SECONDS + 2
+        end = site.breaks(how, "tensorrt_llm_draft_engine") + JUDGED_SECONDS[how]
         while time.monotonic() < end:
             assert site.ask(max_tokens=24) == before
+            time.sleep(0.2)
         assert pod.ready()
         assert pod.termination_log.read_text() == ""

@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,15 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     yield from serve(folder, args, request.param)
 
 
+newer = pytest.mark.parametrize("server", ["1.3"], indirect=True)
+"""For what does not reach the engine's version."""
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """Without speculation, guides and adapters; little room and little time."""
+    """Without speculation, guides and adapters; little room."""
     folder = tmp_path_factory.mktemp("plain")
-    yield from serve(folder, {}, max_batch_size=2, max_waiting_sequences=2, request_timeout_seconds=7)
+    yield from serve(folder, {}, max_batch_size=2, max_waiting_sequences=2)
 
 
 def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:
@@ -95,6 +99,7 @@ def test_greedy_is_the_reference_engine_s(server: TritonServer, greedy: Callable
         assert len(streamed) > 1
 
 
+@newer
 def test_prompts_of_one_request_are_independent(server: TritonServer) -> None:
     lengths = [1, 7, 40, 20]
     streamed = stream(server, inputs(*TEXTS[:4], max_tokens=lengths, streaming=True))
@@ -118,6 +123,7 @@ def test_many_at_once_equal_one_by_one(server: TritonServer) -> None:
         assert [ids(call.result()) for call in calls] == alone * 4
 
 
+@newer
 def test_chunks_are_valid_utf8_and_add_up(server: TritonServer) -> None:
     prompt = 'names = ["東京", "🗼", "é"]\nmore = ["'
     chunks = stream(server, inputs(prompt, streaming=True, temperature=1.5, top_k=0, top_p=0.95, seed=7))
@@ -127,6 +133,7 @@ def test_chunks_are_valid_utf8_and_add_up(server: TritonServer) -> None:
     assert chunks[-1]["num_input_tokens"].item() == len(TOKENIZER.encode(prompt).ids)
 
 
+@newer
 def test_the_prompt_is_repeated_unless_excluded_or_streamed(server: TritonServer) -> None:
     without = unary(server, inputs(TEXTS[0]))
     tensors = inputs(TEXTS[0], exclude_input_from_output=False)
@@ -135,6 +142,7 @@ def test_the_prompt_is_repeated_unless_excluded_or_streamed(server: TritonServer
     assert text(streamed) == text([without])
 
 
+@newer
 def test_token_ids_in_and_out(server: TritonServer) -> None:
     prompts = [TOKENIZER.encode(prompt).ids for prompt in TEXTS[:2]]
     padded = np.zeros((2, max(map(len, prompts))), np.int32)
@@ -150,6 +158,7 @@ def test_token_ids_in_and_out(server: TritonServer) -> None:
         assert by_ids[name].tolist() == by_text[name].tolist()
 
 
+@newer
 def test_stop_words_across_tokens_and_chunks(server: TritonServer) -> None:
     whole = text(stream(server, inputs(TEXTS[0], max_tokens=40)))
     for place in range(2, len(whole) - 4, 11):
@@ -170,6 +179,7 @@ def test_a_seed_is_reproducible_and_counts(server: TritonServer) -> None:
     assert sampled[0] == sampled[1] != sampled[2]
 
 
+@newer
 def test_temperature_zero_is_greedy(server: TritonServer) -> None:
     assert ids([unary(server, inputs(TEXTS[1], temperature=0.0, top_p=0.9))]) == ids(
         [unary(server, inputs(TEXTS[1]))]
@@ -214,6 +224,7 @@ def test_outputs_and_their_types(server: TritonServer, request: pytest.FixtureRe
         assert answer["acceptance_rate"].tolist() == [1.0, 1.0]
 
 
+@newer
 def test_what_was_not_asked_for_is_not_sent(server: TritonServer) -> None:
     names = set(unary(server, inputs(TEXTS[2])))
     assert not names & {"stop_reason", "cumulative_logprob", "kv_cache_hit_rate", "arrival_time_ns"}
@@ -302,6 +313,7 @@ def test_a_unary_client_that_leaves_frees_the_engine(server: TritonServer) -> No
     eventually(lambda: aborted(server) == before + 1, "aborted")
 
 
+@newer
 def test_stop_ends_a_request_by_its_id(server: TritonServer) -> None:
     before = aborted(server)
     with bls.Stream(server.grpc_url, "tensorrt_llm_stream") as call:
@@ -314,54 +326,55 @@ def test_stop_ends_a_request_by_its_id(server: TritonServer) -> None:
     eventually(lambda: aborted(server) == before + 1, "aborted")
 
 
-def test_a_request_that_takes_too_long_is_ended(plain: TritonServer) -> None:
-    with pytest.raises(InferenceServerException, match="the request took longer than 7 s and was ended") as error:
-        unary(plain, inputs("def f", seed=HANGS))
-    assert error.value.status() == "StatusCode.UNAVAILABLE"
+@contextmanager
+def hanging(server: TritonServer, *requests: dict[str, Array]) -> Iterator[None]:
+    """Requests that hang until their clients leave, at the end."""
+    with triton.InferenceServerClient(server.grpc_url) as client:
+        sent = [bls.infer_inputs(request) for request in requests]
+        calls = [client.async_infer("tensorrt_llm", each, lambda result, error: None) for each in sent]
+        yield
+        for call in calls:
+            call.cancel()
 
 
 def test_a_full_queue_refuses(plain: TritonServer) -> None:
-    with ThreadPoolExecutor(1) as threads:
-        hanging = threads.submit(unary, plain, inputs(*["def f"] * 3, seed=HANGS))
+    with hanging(plain, inputs(*["def f"] * 3, seed=HANGS)):
         eventually(lambda: metric(plain, "tandem_requests_waiting") == 1, "three sequences, room for two at once")
-        assert metric(plain, "tandem_requests_running") == 2
+        eventually(lambda: metric(plain, "tandem_requests_running") == 2, "two run")
         with pytest.raises(InferenceServerException, match="the limit is 4: no room for 2 more") as error:
             unary(plain, inputs("def f", "def g"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
-        with pytest.raises(InferenceServerException):
-            hanging.result()
+    eventually(lambda: metric(plain, "tandem_requests_running") == 0, "they have left")
     assert text([unary(plain, inputs("def f"))])
 
 
 def test_unary_requests_wait_in_line_and_are_counted(plain: TritonServer) -> None:
     """Two run at once, two wait, of which the metrics know; the fifth is refused."""
-    with ThreadPoolExecutor(4) as threads:
-        calls = [threads.submit(unary, plain, inputs("def f", seed=HANGS)) for _ in range(4)]
+    eventually(lambda: metric(plain, "tandem_requests_running") == 0, "an idle server")
+    with hanging(plain, *[inputs("def f", seed=HANGS)] * 4):
         eventually(lambda: metric(plain, "tandem_requests_waiting") == 2, "two wait")
         with pytest.raises(InferenceServerException, match="2 requests are waiting and that is the limit") as error:
             unary(plain, inputs("def f"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
-        for call in calls:
-            with pytest.raises(InferenceServerException):
-                call.result()
-    assert text([unary(plain, inputs("def f"))])
     eventually(lambda: metric(plain, "tandem_requests_waiting") == 0, "nobody waits")
+    eventually(lambda: metric(plain, "tandem_requests_running") == 0, "they have left")
+    assert text([unary(plain, inputs("def f"))])
 
 
 def test_an_engine_that_died_says_so_and_ends_its_pod(tmp_path: Path) -> None:
     made = repository(tmp_path / "models", SPECULATIVE)
     with Pod(made, Options(env={"STAND_IN_VERSION": "1.2"})) as pod:
         with ThreadPoolExecutor(1) as threads:
-            hanging = threads.submit(stream, pod, inputs("def f", seed=HANGS))
-            time.sleep(0.5)
+            hangs = threads.submit(stream, pod, inputs("def f", seed=HANGS))
+            eventually(lambda: started(pod) == 1, "the engine has it")
             with pytest.raises(InferenceServerException, match="the engine has stopped"):
                 stream(pod, inputs("def f", seed=ENGINE_DIES))
             with pytest.raises(InferenceServerException, match="the engine fails, and starts again"):
-                hanging.result(timeout=60)
+                hangs.result(timeout=300)
         with pytest.raises(InferenceServerException, match="the engine fails, and starts again") as error:
             unary(pod, inputs("def f"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
-        assert ended(pod, 10) == 1
+        assert ended(pod, 120) == 1
         assert json.loads(pod.termination_log.read_text())["engineFailure"]["reason"] == "EngineFailing"
 
 
@@ -387,6 +400,7 @@ def test_without_speculation_there_are_no_figures_of_it(plain: TritonServer) -> 
     assert "spec_decode" not in plain.metrics()
 
 
+@newer
 def test_http_generate_and_generate_stream(server: TritonServer) -> None:
     def post(path: str, **body: Any) -> str:
         data = json.dumps({"text_input": TEXTS[3], "sampling_param_max_tokens": 16, **body}).encode()
@@ -415,6 +429,7 @@ def test_a_parameter_that_nobody_knows_is_refused(plain: TritonServer, path: str
         assert (answer.code, advice in answer.read().decode()) == (400, True)
 
 
+@newer
 @pytest.mark.parametrize("beside", [{"text_input": [TEXTS[3]]}, {"text_input": TEXTS[3], "prompt": TEXTS[3]}])
 def test_load_generators(server: TritonServer, beside: dict[str, Any]) -> None:
     """GenAI-Perf, then AIPerf, with `--extra-inputs` for this model's names: what those say again is ignored."""
@@ -430,6 +445,7 @@ def test_load_generators(server: TritonServer, beside: dict[str, Any]) -> None:
     assert "".join(event["text_output"] for event in events) == expected
 
 
+@newer
 def test_genai_perf_over_grpc_without_streaming(server: TritonServer) -> None:
     """`genai-perf profile -m tensorrt_llm --backend tensorrtllm` of Triton's guides: perf_analyzer 2.60 sends a unary
     call, or one on a stream, of those of its tensors that the model has; of each it wants every output."""
@@ -451,6 +467,7 @@ def test_genai_perf_over_grpc_without_streaming(server: TritonServer) -> None:
     assert called.startswith(TEXTS[3]) and len(called) > len(TEXTS[3])
 
 
+@newer
 def test_the_startup_probe_succeeds(server: TritonServer) -> None:
     entrypoint = REPOSITORY_ROOT / "images/serving/entrypoint.py"
     command = [sys.executable, str(entrypoint), "probe", "--model", "tensorrt_llm"]
@@ -460,15 +477,14 @@ def test_the_startup_probe_succeeds(server: TritonServer) -> None:
     assert (done.returncode, done.stderr, done.stdout) == (0, "", f"tensorrt_llm generates: {two_tokens!r}\n")
 
 
-DRAFTER = "class Repeat:\n    def prepare_draft_tokens(self, *args):\n        return []\n\nREPEAT = Repeat()\n"
+DRAFTER = "class Repeat:\n    def prepare_draft_tokens(self, *args):\n        return []\n"
 
 
-@pytest.mark.parametrize("entry_point", ["my_drafter:Repeat", "my_drafter:REPEAT"])
-def test_a_drafter_of_the_user_s(tmp_path: Path, entry_point: str) -> None:
+def test_a_drafter_of_the_user_s(tmp_path: Path) -> None:
     (tmp_path / "drafters").mkdir()
     (tmp_path / "drafters/my_drafter.py").write_text(DRAFTER)
     args = {"speculative_config": {"decoding_type": "User_Provided", "max_draft_len": 2}}
-    for server in serve(tmp_path, args, drafter=entry_point, drafter_path=str(tmp_path / "drafters")):
+    for server in serve(tmp_path, args, drafter="my_drafter:Repeat", drafter_path=str(tmp_path / "drafters")):
         assert "stand-in: drafter Repeat" in server.log
         assert text([unary(server, inputs(TEXTS[0]))])
 

@@ -47,6 +47,10 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
+once = pytest.mark.parametrize("server", ["k=4"], indirect=True)
+"""What does not depend on how it drafts."""
+
+
 @pytest.fixture(scope="module")
 def greedy() -> list[list[int]]:
     """Greedy tokens of the prompts by the target alone, in this process."""
@@ -88,6 +92,7 @@ def test_eight_at_once_equal_the_target_alone(server: TritonServer, greedy: list
         assert [ids(call.result()) for call in calls] == greedy
 
 
+@once
 def test_a_seed_is_reproducible_and_counts(server: TritonServer) -> None:
     sampled = [
         ids(stream(server, inputs(TEXTS[1], top_p=0.95, temperature=1.2, seed=seed, streaming=streaming)))
@@ -125,6 +130,7 @@ def generate(server: TritonServer, *options: str) -> "subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@once
 def test_tandem_generate_streams_from_it(server: TritonServer, greedy: list[list[int]]) -> None:
     done = generate(server, "--max-tokens", str(TOKENS), "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -136,6 +142,7 @@ def test_tandem_generate_streams_from_it(server: TritonServer, greedy: list[list
     )
 
 
+@once
 @pytest.mark.parametrize("option", ["--compare", "--num-draft-tokens=2"])
 def test_tandem_generate_says_what_mode_llmapi_cannot_do(server: TritonServer, option: str) -> None:
     done = generate(server, option)
@@ -143,6 +150,7 @@ def test_tandem_generate_says_what_mode_llmapi_cannot_do(server: TritonServer, o
     assert "serves mode LLMAPI, whose engine decides itself" in done.stderr
 
 
+@once
 def test_what_the_engine_has_not_is_refused_by_name(server: TritonServer) -> None:
     with pytest.raises(
         InferenceServerException, match="the engine refuses the request: the reference engine has no min_p"
@@ -159,6 +167,7 @@ def test_an_argument_that_it_does_not_know_is_named(tmp_path: Path) -> None:
         pass
 
 
+@once
 def test_bench_asks_for_a_service_to_compare_with(server: TritonServer) -> None:
     prompts = str(PAIR / "prompts.jsonl")
     command = [sys.executable, "-m", "tandem", "bench", "--url", server.grpc_url, "--prompts", prompts]

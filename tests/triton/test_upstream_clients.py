@@ -46,7 +46,12 @@ def client(server: TritonServer) -> Iterator[triton.InferenceServerClient]:
 
 
 # --- a client that runs the loop itself ---------------------------------------------------------
-@pytest.mark.parametrize("k", range(1, 9))
+each_profile = pytest.mark.parametrize("server", ["reference", "TensorRT"], indirect=True)
+"""For what is the same however the BLS accepts draft tokens."""
+
+
+@each_profile
+@pytest.mark.parametrize("k", [1, 4, 8])
 def test_a_loop_of_unary_calls_is_the_bls(server: TritonServer, client: triton.InferenceServerClient, k: int) -> None:
     calls = 0
     for prompt in PROMPTS[k % 3 :: 3]:
@@ -64,6 +69,7 @@ SAMPLING: list[tuple[str, Tensors]] = [
 ]
 
 
+@each_profile
 @pytest.mark.parametrize(("reason", "sampling"), SAMPLING, ids=[reason for reason, _ in SAMPLING])
 def test_a_loop_with_sampling_parameters(
     server: TritonServer, client: triton.InferenceServerClient, reason: str, sampling: Tensors
@@ -79,7 +85,8 @@ def single_token_words(ids: list[int]) -> dict[int, str]:
     return {token: text for token, text in texts.items() if TOKENIZER.encode(text).ids == [token]}
 
 
-@pytest.mark.parametrize("k", [1, 4, 8])
+@each_profile
+@pytest.mark.parametrize("k", [1, 8])
 def test_a_loop_with_words(server: TritonServer, client: triton.InferenceServerClient, k: int) -> None:
     for prompt in PROMPTS[:4]:
         _, ids = answer(server, prompt)
@@ -98,6 +105,7 @@ def test_a_loop_with_words(server: TritonServer, client: triton.InferenceServerC
         assert word not in text.removeprefix(prompt)
 
 
+@each_profile
 def test_a_loop_with_end_and_pad(server: TritonServer, client: triton.InferenceServerClient) -> None:
     for place, prompt in enumerate(PROMPTS[:6], start=2):
         _, ids = answer(server, prompt)
@@ -113,6 +121,7 @@ def test_a_loop_with_the_drafts_logits(server: TritonServer, client: triton.Infe
         assert Loop(client, prompt, MAX_TOKENS, 4, draft_logits=True).run() == answer(server, prompt)[0]
 
 
+@each_profile
 def test_clients_with_the_same_request_id_do_not_disturb_each_other(server: TritonServer) -> None:
     """Upstream's client says "1" unless it is told otherwise."""
 
@@ -338,6 +347,7 @@ CASES = [
 ]
 
 
+@each_profile
 @pytest.mark.parametrize(
     ("model", "name", "value", "refusal"),
     CASES,

@@ -79,6 +79,7 @@ def test_the_bls_says_what_its_control_says(server: TritonServer, stops: list[li
     assert not failed, f"{len(failed)} of {len(TEXTS)}"
 
 
+@pytest.mark.parametrize("server", ["reference", "TensorRT"], indirect=True)
 def test_a_loop_of_the_client_says_what_its_control_says(server: TritonServer, stops: list[list[str]]) -> None:
     failed = []
     with triton.InferenceServerClient(server.grpc_url) as client:

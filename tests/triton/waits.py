@@ -12,8 +12,9 @@ def metric(server: TritonServer, name: str) -> float:
     return float(lines[0].split()[-1]) if lines else 0.0
 
 
-def eventually(reached: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    """Wait; less long than a call of the stand-in takes that hangs, or is `LONG`, and is not ended."""
+def eventually(reached: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Wait; less long than a call of the stand-in takes that hangs (600 s) or makes 1,500 slow tokens (75 s), and is
+    not ended."""
     deadline = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

@@ -13,6 +13,7 @@ import shutil
 import statistics
 import struct
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from bench.bls import prompts, tokens
 from bench.bls.prompts import ANY, Kind, Prompt
+from triton.backends import alone
 
 SOURCE = Path(__file__).with_name("load")
 CHEAP = {"GOMAXPROCS": "1", "GOGC": "off"}  # no idle thread that spins, no collector
@@ -76,7 +78,8 @@ def build(folder: Path) -> Path:
     """Build the load's program into `folder`. Raises LoadError."""
     if shutil.which("go") is None:
         raise LoadError("go is not on PATH: install Go 1.26 or newer, the load is written in it")
-    subprocess.run(["go", "build", "-o", str(folder / "load"), "."], cwd=SOURCE, check=True)
+    with alone(Path(tempfile.gettempdir()) / "tandem-load.lock"):  # Go keeps what it compiles
+        subprocess.run(["go", "build", "-o", str(folder / "load"), "."], cwd=SOURCE, check=True)
     return folder / "load"
 
 

@@ -1,7 +1,8 @@
 """A decoupled engine that answers what each request says: its `script`, a JSON list of steps.
 
 A step is a list of token ids, a response with them; a number, seconds to wait; "wait", until the request's id is
-stopped; {"error": message, "code": name}, the end with an error. After the last step comes the end, without tokens.
+stopped (once for each); {"error": message, "code": name}, the end with an error. After the last step comes the end,
+without tokens.
 """
 
 import json
@@ -22,7 +23,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Nothing is under way."""
         self._threads = ThreadPoolExecutor(64)
-        self._stopped: dict[str, threading.Event] = {}
+        self._stopped: dict[str, threading.Semaphore] = {}
 
     def execute(self, requests: list[Any]) -> None:
         """Answer each request on a thread of its own."""
@@ -30,17 +31,19 @@ class TritonPythonModel:
             inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
             sender = request.get_response_sender()
             if "stop" in inputs:
-                self._stopped.setdefault(request.request_id(), threading.Event()).set()
+                self._stopped.setdefault(request.request_id(), threading.Semaphore(0)).release()
                 sender.send(flags=FINAL)
                 continue
-            stopped = self._stopped.setdefault(request.request_id(), threading.Event())
-            self._threads.submit(_answer, sender, json.loads(inputs["script"].item()), stopped)
+            name = request.request_id()
+            stopped = self._stopped.setdefault(name, threading.Semaphore(0))
+            self._threads.submit(_answer, name, sender, json.loads(inputs["script"].item()), stopped)
 
 
-def _answer(sender: Any, script: list[Any], stopped: threading.Event) -> None:
+def _answer(name: str, sender: Any, script: list[Any], stopped: threading.Semaphore) -> None:
     for step in script:
         if step == "wait":
-            stopped.wait(60)
+            print(f"stream {name} waits", flush=True)
+            stopped.acquire(timeout=600)
         elif isinstance(step, dict):
             error = pb_utils.TritonError(step["error"], getattr(pb_utils.TritonError, step.get("code", "INTERNAL")))
             sender.send(pb_utils.InferenceResponse([], error), FINAL)

@@ -201,7 +201,7 @@ def test_a_fetch_that_finds_a_model_while_it_is_pruned_has_it_in_the_end(
 
     monkeypatch.setattr(prune_module, "_size", slowly)
     assert prune(tmp_path, [], 3600, dry_run=False).removed == (str(made.relative_to(tmp_path)),)
-    thread.join(30)
+    thread.join(60)
     assert fetched == [made]
     assert (made / "a.safetensors").read_bytes() == b"1" * 20
 
@@ -256,6 +256,6 @@ def test_a_fetch_that_waited_for_prune_writes_where_its_verdict_says(tmp_path: P
         thread.start()
         assert not written.wait(1)
         made.rename(tmp_path / "models" / f".removed-{KEY}-{'0' * 8}")
-    assert written.wait(30)
+    assert written.wait(60)
     thread.join()
     assert (made / "weights").read_bytes() == b"new"

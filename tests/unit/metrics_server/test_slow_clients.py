@@ -108,7 +108,7 @@ async def test_many_connections_take_no_place_from_others(reviews: FakeReviews, 
         for _ in range(3 * MOST):
             flood.append(await connect(listener.port, SLOW, tls=tls, said=said))
             held.callback(flood[-1][1].transport.abort)
-        assert await ended(flood[0], 30), "its oldest made place for its own"
+        assert await ended(flood[0], 60), "its oldest made place for its own"
         assert not await ended(early, 0.1)
         assert await get(listener.port) == 200, "nor is anybody new kept out"
         assert held_open(listener.port) <= MOST
@@ -142,7 +142,7 @@ async def test_what_does_not_come_is_not_waited_for(reviews: FakeReviews, tls: b
     async with listening(reviews, ConnectionLimits(tls_seconds=4, idle_seconds=4)) as listener:
         connection = await connect(listener.port, SLOW, tls=tls, said=said)
         assert not await ended(connection, 0.5)
-        assert await ended(connection, 30)
+        assert await ended(connection, 60)
         connection[1].close()
 
 
@@ -163,7 +163,7 @@ async def test_strangers_keep_no_connection(reviews: FakeReviews) -> None:
         asked = b"GET /v1/services HTTP/1.1\r\nHost: x\r\n\r\n"
         connection = await connect(listener.port, SLOW, tls=True, said=asked)
         assert b" 401 " in await connection[0].readline()
-        assert await ended(connection, 30)
+        assert await ended(connection, 60)
         connection[1].close()
 
 
@@ -190,7 +190,7 @@ async def test_probes_are_answered_through_a_flood() -> None:
         url = f"http://127.0.0.1:{listener.port}/healthz"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.status == 200
-        assert await ended(flood[0], 30)
+        assert await ended(flood[0], 60)
     await listener.close()
 
 
@@ -207,7 +207,7 @@ async def test_a_defect_that_one_connection_finds_costs_no_other(
     async with listening(reviews, ConnectionLimits()) as listener:
         monkeypatch.setattr(loop, "connect_accepted_socket", once)
         connection = await connect(listener.port, SLOW, tls=False)
-        assert await ended(connection, 30)
+        assert await ended(connection, 60)
         connection[1].close()
         await until(lambda: "could not be begun" in caplog.text)
         assert await get(listener.port) == 200

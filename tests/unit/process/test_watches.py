@@ -94,10 +94,10 @@ async def test_one_kind_that_may_not_be_listed_leaves_the_others_watched() -> No
     api.refused = {DISRUPTION_BUDGET: Refused(403, "no"), LEADER_WORKER_SET: Refused(404, "no such kind")}
     watches = ChildWatches(api, [None], told.put_nowait)  # type: ignore[arg-type]  # a fake of the part that is used
     task = asyncio.create_task(watches.run())
-    await asyncio.wait_for(watches.first_lists(), 5)
+    await asyncio.wait_for(watches.first_lists(), 60)
     assert told.empty(), "every service is reconciled by its own list"
     api.events.put_nowait({"type": "MODIFIED", "object": {"metadata": meta("p", "8", **OWNED)}})
-    assert await asyncio.wait_for(told.get(), 5) == Key("ns", "svc")
+    assert await asyncio.wait_for(told.get(), 60) == Key("ns", "svc")
     follows = {watch.kind: watch.follows for watch in watches.all}
     assert {kind for kind, so in follows.items() if not so} == {DISRUPTION_BUDGET, LEADER_WORKER_SET}
     task.cancel()
@@ -110,9 +110,9 @@ async def test_a_kind_that_may_be_listed_again_tells_what_there_is(monkeypatch: 
     api.refused = {POD: Transient("away")}
     watches = ChildWatches(api, [None], told.put_nowait)  # type: ignore[arg-type]
     task = asyncio.create_task(watches.run())
-    await asyncio.wait_for(watches.first_lists(), 5)
+    await asyncio.wait_for(watches.first_lists(), 60)
     api.refused = {}
-    assert await asyncio.wait_for(told.get(), 5) == Key("ns", "svc")
+    assert await asyncio.wait_for(told.get(), 60) == Key("ns", "svc")
     task.cancel()
 
 
@@ -123,12 +123,12 @@ async def test_a_kind_whose_definition_is_removed_leaves_nothing_seen(monkeypatc
     api.groups = [meta("g", "7", **OWNED)]
     watches = ChildWatches(api, [None], told.put_nowait)  # type: ignore[arg-type]
     task = asyncio.create_task(watches.run())
-    await asyncio.wait_for(watches.first_lists(), 5)
+    await asyncio.wait_for(watches.first_lists(), 60)
     groups = next(watch for watch in watches.all if watch.kind is LEADER_WORKER_SET)
     assert groups.seen.keys() == {"uid-g"}
     api.refused = {LEADER_WORKER_SET: Refused(404, "no such kind")}
     await groups.restart()
-    assert await asyncio.wait_for(told.get(), 5) == Key("ns", "svc")
+    assert await asyncio.wait_for(told.get(), 60) == Key("ns", "svc")
     assert not groups.seen
     task.cancel()
 
@@ -138,11 +138,11 @@ async def test_a_dead_watch_is_listed_anew_alone(monkeypatch: pytest.MonkeyPatch
     api, told = FakeApi(), asyncio.Queue[Key]()
     watches = ChildWatches(api, [None], told.put_nowait)  # type: ignore[arg-type]
     task = asyncio.create_task(watches.run())
-    await asyncio.wait_for(watches.first_lists(), 5)
+    await asyncio.wait_for(watches.first_lists(), 60)
     api.pods = [meta("p", "7", **OWNED)]
     pods = next(watch for watch in watches.all if watch.kind is POD)
     await pods.restart()
-    assert await asyncio.wait_for(told.get(), 5) == Key("ns", "svc")
+    assert await asyncio.wait_for(told.get(), 60) == Key("ns", "svc")
     assert pods.seen == {"uid-p": Sighting("7", Key("ns", "svc"))}
     assert pods.follows
     task.cancel()

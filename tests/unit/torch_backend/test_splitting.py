@@ -103,7 +103,7 @@ def test_ranks_end_together() -> None:
         assert process.stdout.readline().startswith("READY")
         [follower] = _children(process.pid)
         os.kill(follower if lost == "follower" else process.pid, signal.SIGKILL)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         if lost == "follower":
             assert process.returncode == 1
             assert "rank 1 of the model ended with code -9: this process ends, too" in errors

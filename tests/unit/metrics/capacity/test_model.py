@@ -1,7 +1,5 @@
 """The fitted replica: acceptance, step times, the curve of goodput by load."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,10 +33,9 @@ def test_acceptance_by_position(drafts: Drafts, expected: tuple[float, ...], rea
 
 
 def test_a_round_that_drafts_without_end_takes_no_time() -> None:
-    started = time.process_time()
+    """A pod's nonsense would hold up all services: this test would not end."""
     acceptance = PositionalAcceptance(3)
-    acceptance.observe(Drafts(1.0, 1e6, 0.5))
-    assert time.process_time() - started < 0.5, "a pod's nonsense would hold up all services"
+    acceptance.observe(Drafts(1.0, 1e15, 0.5))
     acceptance.observe(Drafts(1e-320, 2.0**53, 1.0))
     assert all(0 <= p <= 1 for p in acceptance.positions)
 

@@ -26,7 +26,7 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
     delivery, taken = runner._delivery, threading.Event()
 
     def send() -> None:
-        taken.wait(30)
+        taken.wait(60)
 
     for _ in range(rounds):
         delivery.put_batch([(object(), send) for _ in range(64)], first=True)
@@ -38,10 +38,10 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
 
     kept_up = threading.Thread(target=make_a_call)
     kept_up.start()
-    kept_up.join(0.2 if waits else 30)
+    kept_up.join(0.2 if waits else 60)
     assert kept_up.is_alive() == waits, why
     taken.set()
-    kept_up.join(30)
+    kept_up.join(60)
     assert not kept_up.is_alive()
     runner.close()
 

@@ -103,7 +103,7 @@ def test_a_seed_s_samples_share_calls_with_others(start: Start) -> None:
     """Drafts of one length in a call: the policy gives the others shorter ones, which cannot be filled up."""
     made, all_asked = engines(), threading.Event()
     for model in (made.draft, made.target):
-        model.before = lambda role, call: all_asked.wait(30)
+        model.before = lambda role, call: all_asked.wait(60)
     service = start(made, policy=Shorter(4, separate_devices=False), mix_seed=True)
     answers = [ask(service, sampled(100 + i if i % 2 else None)) for i in range(12)]
     all_asked.set()

@@ -158,7 +158,7 @@ def test_engine_calls_do_not_run_ahead_of_responses(start: Start, rows: int) -> 
     service, slow = start(engines, running=4, max_rows=rows), Slow()
     service.submit(tensors("def add(", max_tokens=100, **STREAM), "", slow)
     time.sleep(1)  # enough for all rounds
-    assert 0 < len(engines.target.calls) < 30
+    assert len(engines.target.calls) < 30
     slow.taken.set()
     assert len(slow.wait().chunks) == len(engines.target.calls) == 100
 

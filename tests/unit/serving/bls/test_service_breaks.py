@@ -59,7 +59,7 @@ def faults(service: BlsService, sink: Sink) -> dict[str, float]:
 def together(*prompts: str, **more: Any) -> tuple[MockEngines, Callable[[BlsService], list[Answer]]]:
     """Engines whose first call waits until all prompts are asked, so that they share waves."""
     go = threading.Event()
-    engines = MockEngines(before=lambda role, call: go.wait(30))
+    engines = MockEngines(before=lambda role, call: go.wait(60))
 
     def begin(service: BlsService) -> list[Answer]:
         answers = [ask(service, tensors(prompt, max_tokens=LENGTH, **STREAM, **more)) for prompt in prompts]
@@ -239,7 +239,7 @@ def test_a_fault_that_the_watch_meets_counts_once(start: Start, monkeypatch: pyt
 
     monkeypatch.setattr(Rounds, "late", broken)
     service = start(MockEngines())
-    assert met.wait(30)
+    assert met.wait(60)
     end = time.monotonic() + 30
     while service._runner.load() != (0, 0) or not faults(service, sink):
         assert time.monotonic() < end, "the fault is counted"
@@ -254,12 +254,12 @@ def test_the_engine_calls_of_what_was_given_up_are_stopped(start: Start, monkeyp
 
     def hang(role: str, call: MockCall) -> None:
         held.set()
-        assert call.stopped.wait(30)
+        assert call.stopped.wait(60)
         raise EngineError("stopped")
 
     service = start(MockEngines(before=hang))
     answer = ask(service, tensors("def add("))
-    assert held.wait(30)
+    assert held.wait(60)
     monkeypatch.setattr(Rounds, "late", once(Rounds.late, 0))
     assert str(answer.wait().error) == FAILED
     monkeypatch.undo()
@@ -290,7 +290,7 @@ def test_a_call_that_cannot_be_stopped_costs_no_other_request(start: Start, monk
     go = threading.Event()
 
     def wait(role: str, call: MockCall) -> None:
-        go.wait(30)
+        go.wait(60)
 
     monkeypatch.setattr(MockCall, "stop", lambda call: 1 // 0)
     service = start(MockEngines(before=wait), max_rows=1)

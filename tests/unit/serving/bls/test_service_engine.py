@@ -71,7 +71,7 @@ def test_failures_are_counted_by_engine(
 
 def test_the_target_s_death_ends_all_and_refuses_the_rest(start: Start) -> None:
     held = threading.Event()
-    service = start(MockEngines(before=lambda role, call: held.wait(40)), running=2)
+    service = start(MockEngines(before=lambda role, call: held.wait(60)), running=2)
     running = [ask(service, tensors("a", **STREAM)) for _ in range(4)]
     service.fail(GONE)
     assert [answer.wait().error for answer in running] == [GONE] * 4, "also those in line"
@@ -117,7 +117,7 @@ def test_a_dead_target_is_found_by_its_calls(start: Start, monkeypatch: pytest.M
         threading.Event().wait(0.01)
     dead.set()
     assert ask(service, tensors("a", **ALONE)).wait().error is not None
-    assert ended.wait(40)
+    assert ended.wait(60)
     assert sum(asked) == CANARIES
     error = ask(service, tensors("a")).wait().error
     assert error is not None

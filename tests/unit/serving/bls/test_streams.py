@@ -41,7 +41,7 @@ def streams(engines: MockEngines) -> MockStreams:
 
 
 def eventually(reached: Any) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not reached():
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -64,7 +64,7 @@ def test_the_target_alone_is_one_call(start: Start, engines: MockEngines, how: d
 
 def test_tokens_are_delivered_while_the_call_runs(start: Start, engines: MockEngines) -> None:
     goes_on = threading.Event()
-    streams(engines).before = lambda call, tokens: tokens < 5 or goes_on.wait(30)
+    streams(engines).before = lambda call, tokens: tokens < 5 or goes_on.wait(60)
     answer = ask(start(engines), tensors("def add(", **EACH))
     eventually(lambda: len(answer.chunks) == 5)
     goes_on.set()
@@ -82,17 +82,17 @@ def test_a_stop_word_ends_the_call(start: Start, engines: MockEngines) -> None:
     chunks = ask(start(MockEngines(streams=True)), tensors("def add(", **EACH)).wait().chunks
     word = text(chunks[2:4])
     first = next(i for i, chunk in enumerate(chunks) if word in text(chunks[: i + 1]))
-    streams(engines).before = lambda call, tokens: tokens < first + 3 or call.stopped.wait(30)
+    streams(engines).before = lambda call, tokens: tokens < first + 3 or call.stopped.wait(60)
     stop = {"stop_words": np.array([[word.encode()]], np.object_)}
     got = ask(start(engines), tensors("def add(", **EACH) | stop).wait().chunks
     assert got[-1].finish_reason == "stop"
     assert text(got).endswith(word)
-    assert streams(engines).calls[0].stopped.wait(30)
+    assert streams(engines).calls[0].stopped.wait(60)
 
 
 @pytest.mark.parametrize("how", ["leaves", "by the request's id"])
 def test_who_leaves_has_the_call_ended(start: Start, engines: MockEngines, how: str) -> None:
-    streams(engines).before = lambda call, tokens: tokens < 3 or call.stopped.wait(30)
+    streams(engines).before = lambda call, tokens: tokens < 3 or call.stopped.wait(60)
     service = start(engines)
     answer = ask(service, tensors("def add(", **EACH), "me")
     eventually(lambda: len(answer.chunks) == 3)
@@ -100,7 +100,7 @@ def test_who_leaves_has_the_call_ended(start: Start, engines: MockEngines, how: 
         answer.gone = True
     else:
         service.cancel("me")
-    assert streams(engines).calls[0].stopped.wait(30)
+    assert streams(engines).calls[0].stopped.wait(60)
     assert answer.wait().error is not None
     eventually(lambda: service._runner.load() == (0, 0))
 
@@ -131,7 +131,7 @@ def test_a_sequence_leaves_its_stream_to_draft_and_comes_back(start: Start, engi
         if len(streams(engines).calls) == 1 and tokens == 2:
             policy.k = 4
         if len(streams(engines).calls) == 1 and tokens == 3:
-            assert call.stopped.wait(30), "it has to end"
+            assert call.stopped.wait(60), "it has to end"
 
     def drafted(role: str, call: MockCall) -> None:
         if role == "target" and call.rows[0].call.draft_ids:
@@ -191,7 +191,7 @@ def test_a_fault_of_ours_in_a_part_ends_its_request_alone(
     start: Start, engines: MockEngines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streams(engines).before = lambda call, tokens: (
-        tokens < 2 or call is not streams(engines).calls[0] or call.stopped.wait(30)
+        tokens < 2 or call is not streams(engines).calls[0] or call.stopped.wait(60)
     )
     part = SequenceLoop.part
 
@@ -207,7 +207,7 @@ def test_a_fault_of_ours_in_a_part_ends_its_request_alone(
     good = ask(service, tensors("def add(", **EACH))
     assert bad.wait().error is not None
     assert text(good.wait().chunks) == expected(start)
-    assert streams(engines).calls[0].stopped.wait(30)
+    assert streams(engines).calls[0].stopped.wait(60)
 
 
 def test_parts_of_unknown_calls_mean_nothing(start: Start, engines: MockEngines) -> None:
@@ -225,7 +225,7 @@ def test_what_is_more_than_tokens_comes_by_calls_of_some_tokens(start: Start, en
 
 
 def test_a_closed_service_reads_no_more(start: Start, engines: MockEngines) -> None:
-    streams(engines).before = lambda call, tokens: tokens < 3 or call.stopped.wait(30)
+    streams(engines).before = lambda call, tokens: tokens < 3 or call.stopped.wait(60)
     service = start(engines)
     answer = ask(service, tensors("def add(", **EACH))
     eventually(lambda: len(answer.chunks) == 3)

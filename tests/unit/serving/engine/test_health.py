@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tandem_serving.engine import failure
 from tandem_serving.engine.health import (
     AGAIN,
     CANARIES,
     CANARY,
-    IDLE,
     NEW,
     SILENCE,
     EngineHealth,
@@ -286,5 +286,36 @@ def test_messages_are_one_line_and_short() -> None:
     assert len(one_line("x" * 5000)) == 500
 
 
-def test_the_times_add_up_to_less_than_15_s() -> None:
-    assert IDLE + SILENCE < 14
+PROMISED = {"EngineHung": 12.0, "EngineFailing": 5.0}
+"""Seconds from an engine's end to the verdict, where nobody asks: docs/reference/pods.md."""
+UNREADY = 15.0
+"""Seconds from there to a pod that gets no requests."""
+
+
+def verdict_after(breaks: float, then: str, every: float) -> tuple[float, str]:
+    """How long after it `breaks` an engine's verdict comes, by looks 0.1 s apart, and which; until then it answers at
+    once. A client calls `every` so many seconds; 0: nobody does."""
+    health, calls = EngineHealth(), 0
+    tell(health, "ok", "first", 0.0)
+    for step in range(1, 1000):
+        now = step / 10
+        how = "ok" if now < breaks else then
+        if every and now >= every * (calls + 1):
+            calls += 1
+            tell(health, how, f"call {calls}", now)
+        if health.canary_due(now):
+            tell(health, how, CANARY, now)
+        if verdict := health.look(now):
+            return now - breaks, verdict.reason
+    raise AssertionError("it was not found")
+
+
+@pytest.mark.parametrize("every", [0.0, 0.3, 2.0], ids=["idle", "traffic", "now and then"])
+@pytest.mark.parametrize(("then", "reason"), [("starts", "EngineHung"), ("bad", "EngineFailing")])
+def test_a_broken_engine_is_found_in_time_whenever_it_breaks(then: str, reason: str, every: float) -> None:
+    """At each moment of a canary's period, and a container ends within the rest of the 15 s: the entry point's look
+    and clients' second, then a kubelet that looks every second."""
+    verdicts = [verdict_after(10 + tenths / 10, then, every) for tenths in range(31)]
+    assert {verdict for _, verdict in verdicts} == {reason}
+    assert max(seconds for seconds, _ in verdicts) <= PROMISED[reason]
+    assert PROMISED[reason] + failure.LOOK_SECONDS + failure.GRACE_SECONDS + 1 < UNREADY

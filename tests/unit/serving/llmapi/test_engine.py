@@ -21,7 +21,7 @@ class Slow:
 
     def encode(self, text: str, **_: bool) -> list[int]:
         self.began.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(60)
         return [1]
 
     def decode(self, ids: list[int], **_: bool) -> str:
@@ -35,9 +35,9 @@ def test_streams_do_not_wait_for_a_long_prompt() -> None:
     codec = _codec(Slow())
     with ThreadPoolExecutor(2) as threads:
         read = threads.submit(codec.encode, "a long one")
-        assert Slow.began.wait(10)
+        assert Slow.began.wait(60)
         try:
-            assert threads.submit(codec.decode, [1]).result(timeout=10) == "text"
+            assert threads.submit(codec.decode, [1]).result(timeout=60) == "text"
         finally:
             Slow.go_on.set()
         assert read.result() == [1]

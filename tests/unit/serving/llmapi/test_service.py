@@ -134,7 +134,7 @@ def test_a_loop_that_breaks_off_ends_the_process(start: Start, monkeypatch: pyte
         raise SystemExit
 
     site.service._tasks.loop.call_soon_threadsafe(leave)
-    assert ended.wait(30)
+    assert ended.wait(60)
     site.service._tasks._thread = threads.start("llmapi", site.service._tasks.loop.run_forever)  # for `close`
 
 
@@ -196,7 +196,7 @@ class Stuck(Answer[LlmApiChunk]):
 
     def fail(self, error: ServingError) -> None:
         self.reached.set()
-        assert self.let_go.wait(40)
+        assert self.let_go.wait(60)
         super().fail(error)
 
 
@@ -204,7 +204,7 @@ def test_a_client_that_takes_no_error_does_not_hold_up_the_engine_s_answers(star
     site, stuck = start(), Stuck()
     tensors = {"text_input": np.array([FAILS], np.object_), "sampling_param_max_tokens": np.array([6], np.int32)}
     site.service.submit(tensors, "", stuck)
-    assert stuck.reached.wait(40)
+    assert stuck.reached.wait(60)
     site.ask(b"x")
     eventually(lambda: len(site.engine.calls) == 2 and site.engine.calls[1].over, "the other one is generated")
     stuck.let_go.set()

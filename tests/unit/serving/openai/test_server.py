@@ -165,7 +165,7 @@ async def test_a_client_that_leaves_ends_the_request(tmp_path: Path) -> None:
 
         app = application(endpoint(triton, tmp_path), lifespan)
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
-        await asyncio.wait_for(app(scope, receive, send), 5)
+        await asyncio.wait_for(app(scope, receive, send), 60)
         assert triton.ended == 1
 
 
@@ -181,5 +181,5 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monke
 
     app = application(endpoint(FakeTriton(), tmp_path), lifespan)
     scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
-    await asyncio.wait_for(app(scope, receive, send), 5)
+    await asyncio.wait_for(app(scope, receive, send), 60)
     assert sent[0]["status"] == 408

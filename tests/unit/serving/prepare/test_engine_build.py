@@ -208,7 +208,7 @@ def test_a_build_that_waited_for_prune_locks_what_has_the_name_now(tmp_path: Pat
     def build() -> None:
         with engine_build._lock(home):
             entered.set()
-            leave.wait(30)
+            leave.wait(60)
 
     with (home / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -216,7 +216,7 @@ def test_a_build_that_waited_for_prune_locks_what_has_the_name_now(tmp_path: Pat
         thread.start()
         assert not entered.wait(0.5)
         home.rename(tmp_path / "removed")
-    assert entered.wait(30)
+    assert entered.wait(60)
     with (home / ".lock").open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     leave.set()
@@ -337,7 +337,7 @@ def test_the_entry_points_verb(image: Path) -> None:
 
 def test_a_build_that_is_stopped_ends(image: Path) -> None:
     slow = image / "bin" / "trtllm-build"
-    slow.write_text(f"#!{sys.executable}\nimport time\nprint('slow', flush=True)\ntime.sleep(60)\n")
+    slow.write_text(f"#!{sys.executable}\nimport time\nprint('slow', flush=True)\ntime.sleep(600)\n")
     (image / "revision").mkdir()
     (image / "revision" / "launch.json").write_text(json.dumps({"builds": {"target": part(image)}}))
     command = [sys.executable, str(SERVING / "entrypoint.py"), "build", "--revision", str(image / "revision")]
@@ -346,4 +346,4 @@ def test_a_build_that_is_stopped_ends(image: Path) -> None:
         assert process.stdout is not None
         assert any(line == "slow\n" for line in process.stdout)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=40) != 0
+        assert process.wait(timeout=60) != 0

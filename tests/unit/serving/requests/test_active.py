@@ -29,7 +29,7 @@ class Stuck(Answer[BlsChunk]):
 
     def send(self, chunk: BlsChunk, last: bool) -> None:
         self.sending.set()
-        assert self.taken.wait(10)
+        assert self.taken.wait(60)
         super().send(chunk, last)
 
 
@@ -77,11 +77,11 @@ def test_a_response_that_is_not_taken_holds_up_no_look_at_clients(chunk: BlsChun
     requests.add(requests.make(1, "", other))
     sender = Thread(target=request.send, args=(chunk,))
     sender.start()
-    assert stuck.sending.wait(10)
+    assert stuck.sending.wait(60)
     times = (100.0, 100.0, 100.0 + LINGER_SECONDS)
     looks = Thread(target=lambda: [requests.watch(now) for now in times], daemon=True)
     looks.start()
-    looks.join(10)
+    looks.join(60)
     assert not looks.is_alive()
     assert isinstance(other.error, CancelledError)
     stuck.taken.set()

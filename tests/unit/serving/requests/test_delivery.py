@@ -8,7 +8,7 @@ import pytest
 
 from tandem_serving.requests.delivery import Delivery
 
-SECONDS = 10  # longer than a busy machine holds a thread up
+SECONDS = 60  # longer than a busy machine holds a thread up
 
 
 Sent = SimpleQueue[str]

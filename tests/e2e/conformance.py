@@ -1,7 +1,10 @@
-"""`tandem conformance` as the chart runs it: a Job in the cluster."""
+"""`tandem conformance` by a service's name, and as the chart runs it: a Job in the cluster."""
 
 import json
+import os
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +17,18 @@ from .conftest import REPOSITORY, Site, load_demo, wait_for
 SYSTEM = "tandem-system"
 FEW = ["--max-tokens", "8", "--case", "exact-4", "--case", "sampled", "--case", "cancels"]
 """Arguments for few cases, which take seconds."""
+
+
+def by_name(site: Site, report: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run it as a user does, through kubectl; its exit code, and its report."""
+    kubectl = site.cluster.kubectl
+    environment = {**os.environ, "KUBECONFIG": str(kubectl.kubeconfig)}
+    environment["PATH"] = f"{kubectl.binary.parent}:{environment['PATH']}"
+    command = [sys.executable, "-m", "tandem", "conformance", *arguments, *FEW, "--report", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert report.exists(), done.stderr
+    print(done.stdout, done.stderr)
+    return done.returncode, json.loads(report.read_text())
 
 
 def in_cluster(site: Site, images: list[Built]) -> tuple[bool, dict[str, Any]]:
