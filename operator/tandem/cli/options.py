@@ -114,10 +114,10 @@ def user_errors() -> Iterator[None]:
         yield
     except (TandemError, ExceptionGroup) as raised:
         error = _alone(raised)
-        if error is raised and not isinstance(error, TandemError):
-            raise
-        if not isinstance(error, TandemError):
+        if isinstance(error, OSError):
             raise error from raised
+        if not isinstance(error, TandemError):
+            raise
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         raise typer.Exit(EXIT_FAILED) from error
 

@@ -102,6 +102,12 @@ def test_what_one_of_several_tasks_tells_is_said_too(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "error: cannot listen at 0.0.0.0:8443: Address already in use\n"
 
 
+def test_a_closed_pipe_in_one_of_several_tasks_is_the_commands() -> None:
+    """So that it ends without a trace, as `Commands` and typer do it."""
+    with pytest.raises(BrokenPipeError), user_errors():
+        asyncio.run(_among_others(BrokenPipeError()))
+
+
 def test_a_defect_of_one_of_several_tasks_keeps_its_trace() -> None:
     with pytest.raises(ExceptionGroup), user_errors():
         asyncio.run(_among_others(ZeroDivisionError()))
