@@ -40,11 +40,8 @@ def idle(server: TritonServer) -> Iterator[None]:
     eventually(lambda: metric(server, "tandem_requests_running") == 0, "nothing is left")
 
 
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [("speculative_bls", "no room for 1 more"), ("tensorrt_llm_bls", "1 requests are waiting and that is the limit")],
-)
-def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, model: str, says: str) -> None:
+@pytest.mark.parametrize("model", ["speculative_bls", "tensorrt_llm_bls"])
+def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, model: str) -> None:
     ask = stream if model == "speculative_bls" else unary
     with ThreadPoolExecutor(2) as threads:
         held = threads.submit(ask, server.grpc_url, HANGING, model)
@@ -52,7 +49,7 @@ def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, mod
         time.sleep(TIMEOUT / 3)  # so long has the next one when the first one's time is over
         waits = threads.submit(ask, server.grpc_url, PLAIN, model)
         eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
-        with pytest.raises(InferenceServerException, match=says) as refused:
+        with pytest.raises(InferenceServerException, match="no room for 1 more") as refused:
             ask(server.grpc_url, PLAIN, model)
         # A stream's errors have no code in Triton's protocol.
         assert refused.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)

@@ -325,7 +325,9 @@ def test_a_full_queue_refuses(plain: TritonServer) -> None:
         hanging = threads.submit(unary, plain, inputs(*["def f"] * 3, seed=HANGS))
         eventually(lambda: metric(plain, "tandem_requests_waiting") == 1, "three sequences, room for two at once")
         assert metric(plain, "tandem_requests_running") == 2
-        with pytest.raises(InferenceServerException, match="the limit is 4: no room for 2 more") as error:
+        with pytest.raises(
+            InferenceServerException, match="of 4 places to run or wait in are taken: no room for 2 more"
+        ) as error:
             unary(plain, inputs("def f", "def g"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
         with pytest.raises(InferenceServerException):
@@ -338,7 +340,7 @@ def test_unary_requests_wait_in_line_and_are_counted(plain: TritonServer) -> Non
     with ThreadPoolExecutor(4) as threads:
         calls = [threads.submit(unary, plain, inputs("def f", seed=HANGS)) for _ in range(4)]
         eventually(lambda: metric(plain, "tandem_requests_waiting") == 2, "two wait")
-        with pytest.raises(InferenceServerException, match="2 requests are waiting and that is the limit") as error:
+        with pytest.raises(InferenceServerException, match="no room for 1 more") as error:
             unary(plain, inputs("def f"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
         for call in calls:
