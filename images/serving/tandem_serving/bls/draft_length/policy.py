@@ -182,7 +182,12 @@ class AdaptiveDraftLength:
         self._lost = self._lost + gain * rounds if gain > MIN_GAIN else 0.0
         if self._lost < self._cost(best):
             return self._trial(load, goodput, now) or self._plan
-        self._change(best, load, now)
+        if not best.k:
+            self._pause(load, load.vain + 1 if self._kept < VAIN else 0, now)
+            self.acceptance.update(math.inf, most=KNOWN_ALONE)
+        if self.off or not best.k:
+            self._kept = 0.0
+        self._plan, self._lost = best, 0.0
         load.credit += (SETTLE + TRIAL) * load.periods[best].seconds  # what was tried has paid: once more
         return best
 
@@ -191,14 +196,6 @@ class AdaptiveDraftLength:
         if self.off or not choice.k:
             return RELENGTH + RESTART * self._rows
         return RELENGTH + REGROUP * (choice.micro_batches != self._plan.micro_batches)
-
-    def _change(self, choice: Choice, load: Load, now: float) -> None:
-        if not choice.k:
-            self._pause(load, load.vain + 1 if self._kept < VAIN else 0, now)
-            self.acceptance.update(math.inf, most=KNOWN_ALONE)
-        if self.off or not choice.k:
-            self._kept = 0.0
-        self._plan, self._lost = choice, 0.0
 
     def _pause(self, load: Load, vain: int, now: float) -> None:
         load.vain = min(vain, MOST_VAIN)
