@@ -41,18 +41,15 @@ def idle(server: TritonServer) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("idle")
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [("speculative_bls", "no room for 1 more"), ("tensorrt_llm_bls", "1 requests are waiting and that is the limit")],
-)
-def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, model: str, says: str) -> None:
+@pytest.mark.parametrize("model", ["speculative_bls", "tensorrt_llm_bls"])
+def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, model: str) -> None:
     ask = stream if model == "speculative_bls" else unary
     with ThreadPoolExecutor(2) as threads:
         held = threads.submit(ask, server.grpc_url, HANGING, model)
         hangs(server)
         waits = threads.submit(ask, server.grpc_url, PLAIN, model)
         eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
-        with pytest.raises(InferenceServerException, match=says) as refused:
+        with pytest.raises(InferenceServerException, match="no room for 1 more") as refused:
             ask(server.grpc_url, PLAIN, model)
         # A stream's errors have no code in Triton's protocol.
         assert refused.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)

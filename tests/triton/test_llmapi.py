@@ -341,7 +341,9 @@ def test_a_full_queue_refuses(plain: TritonServer) -> None:
     with hanging(plain, inputs(*["def f"] * 3, seed=HANGS)):
         eventually(lambda: metric(plain, "tandem_requests_waiting") == 1, "three sequences, room for two at once")
         eventually(lambda: metric(plain, "tandem_requests_running") == 2, "two run")
-        with pytest.raises(InferenceServerException, match="the limit is 4: no room for 2 more") as error:
+        with pytest.raises(
+            InferenceServerException, match="of 4 places to run or wait in are taken: no room for 2 more"
+        ) as error:
             unary(plain, inputs("def f", "def g"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
     eventually(lambda: metric(plain, "tandem_requests_running") == 0, "they have left")
@@ -353,7 +355,7 @@ def test_unary_requests_wait_in_line_and_are_counted(plain: TritonServer) -> Non
     eventually(lambda: metric(plain, "tandem_requests_running") == 0, "an idle server")
     with hanging(plain, *[inputs("def f", seed=HANGS)] * 4):
         eventually(lambda: metric(plain, "tandem_requests_waiting") == 2, "two wait")
-        with pytest.raises(InferenceServerException, match="2 requests are waiting and that is the limit") as error:
+        with pytest.raises(InferenceServerException, match="no room for 1 more") as error:
             unary(plain, inputs("def f"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
     eventually(lambda: metric(plain, "tandem_requests_waiting") == 0, "nobody waits")

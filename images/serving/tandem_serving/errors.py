@@ -35,9 +35,15 @@ class RequestError(ServingError):
 
 
 class QueueFullError(ServingError):
-    """No room for more sequences; the same request may be sent again later."""
+    """No room for what is `wanted`; the same request may be sent again later. `taken` places, of the `limit`."""
 
     code = "UNAVAILABLE"
+
+    def __init__(self, taken: int, limit: int, wanted: int) -> None:
+        super().__init__(
+            f"{taken} of {limit} places to run or wait in are taken: no room for {wanted} more; send the request"
+            " again later or to another replica"
+        )
 
 
 class QueueTimeoutError(ServingError):

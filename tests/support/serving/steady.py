@@ -2,19 +2,24 @@
 
 from collections.abc import Hashable
 
-from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 
 
-class Steady:
+class Steady(AdaptiveDraftLength):
     """Always `length` tokens."""
 
-    off = False
     ALTERNATE = 10
 
     def __init__(self, length: int, separate_devices: bool) -> None:
+        super().__init__(length, length, separate_devices)
         self._length = length
         self._separate = separate_devices
-        self.acceptance = Acceptance(length)
+        self.turned_off = False
+
+    @property
+    def off(self) -> bool:
+        """As a test says."""
+        return self.turned_off
 
     def enter(self, sequence: Hashable, most: int) -> None:
         """Who runs does not matter."""

@@ -88,11 +88,8 @@ class Unary:
                 self._queue.add(request, begun, time.monotonic())
                 continue
             self._metrics.add(m.REFUSED, 1, m.QUEUE_FULL)
-            full = QueueFullError(
-                f"{self._waiting} requests are waiting and that is the limit: "
-                "send the request again later or to another replica"
-            )
-            _refuse(request, full)
+            most = self._running + self._waiting
+            _refuse(request, QueueFullError(most, most, 1))
 
     def finalize(self) -> None:
         """End the threads; the decoupled model ends its own requests. None may call Triton once this returns."""

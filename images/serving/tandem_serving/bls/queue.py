@@ -28,10 +28,7 @@ class SequenceQueue:
         admitted, limit = len(self.running) + len(self.waiting), self._most_running + self._most_waiting
         if admitted + len(sequences) > limit:
             self._metrics.add(m.REFUSED, len(sequences), m.QUEUE_FULL)
-            raise QueueFullError(
-                f"{admitted} sequences are running or waiting and the limit is {limit}: "
-                f"no room for {len(sequences)} more; send the request again later or to another replica"
-            )
+            raise QueueFullError(admitted, limit, len(sequences))
         self.waiting += sequences
 
     def start_waiting(self) -> Iterator[BlsSequence]:

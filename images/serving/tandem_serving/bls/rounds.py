@@ -22,7 +22,7 @@ from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call, NewTokens, Output, Part
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
-from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import FINISH_LENGTH
@@ -43,7 +43,7 @@ class Rounds:
 
     def __init__(
         self,
-        policy: DraftLengthPolicy,
+        policy: AdaptiveDraftLength,
         limits: RoundLimits,
         metrics: m.Metrics,
         depart: Callable[[BlsSequence], None],

@@ -23,7 +23,7 @@ from tandem_serving import metrics as m
 from tandem_serving.bls.batches import Batch, Route, Row
 from tandem_serving.bls.calls import Output, Part, Role
 from tandem_serving.bls.chunks import BlsChunk
-from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.rounds import Rounds
@@ -84,7 +84,7 @@ class Runner:
     by "round" what makes them, by "join" what lets calls join them; by "stream" a StreamEngine."""
 
     def __init__(
-        self, engines: Mapping[Route, BlsEngine], policy: DraftLengthPolicy, limits: RoundLimits, metrics: m.Metrics
+        self, engines: Mapping[Route, BlsEngine], policy: AdaptiveDraftLength, limits: RoundLimits, metrics: m.Metrics
     ) -> None:
         self._engines = engines
         self._policy = policy

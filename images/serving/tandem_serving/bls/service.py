@@ -18,7 +18,7 @@ from tandem_serving import metrics as m
 from tandem_serving.bls.batches import Route
 from tandem_serving.bls.calls import Role
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
-from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.request import BlsParser, BlsPrompt, BlsRequest
@@ -72,7 +72,7 @@ class BlsService:
         tokenizer: Tokenizer,
         engines: Mapping[Route, BlsEngine],
         bind: MakeEngineInputs,
-        policy: DraftLengthPolicy,
+        policy: AdaptiveDraftLength,
         options: BlsOptions,
     ) -> None:
         self._parser = parser

@@ -98,10 +98,7 @@ class SequenceTasks:
         with self._lock:
             if self._count + count > limit:
                 self._metrics.add(m.REFUSED, count, m.QUEUE_FULL)
-                raise QueueFullError(
-                    f"{self._count} sequences are running or waiting and the limit is {limit}: "
-                    f"no room for {count} more; send the request again later or to another replica"
-                )
+                raise QueueFullError(self._count, limit, count)
             self._count += count
 
     def start(self, active: ActiveRequest[LlmApiChunk], request: LlmApiRequest) -> None:

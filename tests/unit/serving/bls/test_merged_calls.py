@@ -19,7 +19,7 @@ from tandem_serving import metrics as m
 from tandem_serving.bls.batches import Batch
 from tandem_serving.bls.calls import Call, Output, Role
 from tandem_serving.bls.chunks import BlsChunk
-from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.in_flight import InFlightBatch
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
@@ -79,7 +79,7 @@ class World:
 
     def __init__(
         self,
-        policy: Callable[["World"], DraftLengthPolicy],
+        policy: Callable[["World"], AdaptiveDraftLength],
         rows: int,
         acceptance: float,
         token: float,
@@ -162,7 +162,7 @@ def speed(
 ) -> float:
     """Tokens a second once all is known."""
 
-    def policy(world: World) -> DraftLengthPolicy:
+    def policy(world: World) -> AdaptiveDraftLength:
         if fixed is not None:
             return Steady(fixed, separate_devices=True)
         return AdaptiveDraftLength(0, MAX_K, separate_devices=True, batched=rows > 1, clock=lambda: world.now)

@@ -143,7 +143,7 @@ def test_a_new_prompt_waits_for_others_only_while_they_speculate(
 ) -> None:
     table = Table(a=right, b=right)
     assert list(table.in_flight) == ["target ab"], "nor does one that comes alone wait for a draft"
-    table.policy.off = off
+    table.policy.turned_off = off
     table.rounds.admit([table.sequence("c", 2)])
     assert table.start() == in_flight, reason
 

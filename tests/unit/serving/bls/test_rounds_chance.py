@@ -26,7 +26,7 @@ from tandem_serving import metrics as m
 from tandem_serving.bls.batches import Batch
 from tandem_serving.bls.calls import Output, Role, ServerRound, padded
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
-from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.in_flight import InFlightBatch
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
@@ -82,7 +82,7 @@ class Play:
     ) -> None:
         self.rng = random.Random(seed)
         self.now, self.right, self.faults, self.rows = 100.0, right, faults, rows
-        policies: list[DraftLengthPolicy] = [
+        policies: list[AdaptiveDraftLength] = [
             Steady(K, beside),
             AdaptiveDraftLength(0, K, beside, rows > 1, clock=lambda: self.now),
         ]

@@ -14,7 +14,7 @@ from support.serving.bls import STREAM, Answer, MockCall, MockEngines, MockModel
 from support.serving.steady import Steady
 from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import Call, Output
-from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.sequence import BlsSequence
 
 SEED, TOKENS = 7, 60
@@ -66,7 +66,7 @@ def ids(answer: Answer) -> list[int]:
     return [token for chunk in answer.chunks for token in chunk.ids]
 
 
-SCHEDULES: list[tuple[str, DraftLengthPolicy, dict[str, Any]]] = [
+SCHEDULES: list[tuple[str, AdaptiveDraftLength, dict[str, Any]]] = [
     ("alternating", Steady(4, separate_devices=True), {}),
     ("fixed, in the order that is faster", AdaptiveDraftLength(4, 4, separate_devices=True), {}),
     ("adaptive, micro-batches", AdaptiveDraftLength(0, 4, separate_devices=True, batched=True), {}),
@@ -81,7 +81,7 @@ SCHEDULES: list[tuple[str, DraftLengthPolicy, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("what", "policy", "options"), SCHEDULES, ids=[what for what, *_ in SCHEDULES])
 def test_a_seed_gives_the_same_whatever_runs_beside_it(
-    start: Start, what: str, policy: DraftLengthPolicy, options: dict[str, Any]
+    start: Start, what: str, policy: AdaptiveDraftLength, options: dict[str, Any]
 ) -> None:
     made = engines()
     service = start(made, policy=policy, mix_seed=True, **options)

@@ -114,7 +114,7 @@ class Changing(Steady):
         self.gained: list[tuple[int, int]] = []
 
     @property
-    def off(self) -> bool:  # type: ignore[override]
+    def off(self) -> bool:
         return not self.k
 
     def length(self, sequence: Hashable) -> int:

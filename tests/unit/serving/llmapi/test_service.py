@@ -178,7 +178,7 @@ def test_a_full_queue_refuses_and_takes_requests_again(start: Start) -> None:
     hanging = site.ask(HANGS, HANGS, request_id="hanging")
     refused = site.ask(b"x", b"y").wait()
     assert refused.error and refused.error.code == "UNAVAILABLE"
-    assert "2 sequences are running or waiting and the limit is 3: no room for 2 more" in str(refused.error)
+    assert "2 of 3 places to run or wait in are taken: no room for 2 more" in str(refused.error)
     counted = Sink()
     site.service.metrics.flush(counted)
     assert counted.values[m.REFUSED.name] == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 # Acceptance that is assumed at first, and the rounds that this counts for.
 FIRST_GUESS, FIRST_ROUNDS = 0.7, 4.0
@@ -15,7 +14,8 @@ class Acceptance:
     """p_1..p_depth: p_j is the probability that the j-th draft token is accepted when those before it were.
 
     Counts of tokens tried and accepted, which fade as rounds go by. A position that was seldom tried takes the
-    estimate of the one before it.
+    estimate of the one before it. `yields`: expected tokens of a round, tau(k) = 1 + sum over i <= k of p_1 ... p_i,
+    for k = 0..depth.
     """
 
     def __init__(self, depth: int) -> None:
@@ -23,8 +23,7 @@ class Acceptance:
         self._accepted = [0.0] * max(1, depth)
         self._tried[0], self._accepted[0] = FIRST_ROUNDS, FIRST_ROUNDS * FIRST_GUESS
         self._new = 0  # rounds since the counts last faded
-        self._positions: list[float] = []
-        self._yields: list[float] = []
+        self.yields: list[float] = []
         self._estimate()
 
     def observe(self, drafted: int, accepted: int) -> None:
@@ -43,23 +42,12 @@ class Acceptance:
         self._new = 0
         self._estimate()
 
-    @property
-    def positions(self) -> Sequence[float]:
-        """Estimates of p_1..p_depth."""
-        return self._positions
-
-    @property
-    def yields(self) -> Sequence[float]:
-        """Expected tokens of a round, tau(k) = 1 + sum over i <= k of p_1 ... p_i, for k = 0..depth."""
-        return self._yields
-
     def _estimate(self) -> None:
         p = self._accepted[0] / max(self._tried[0], 1e-9)
         reach = tokens = 1.0
-        self._positions, self._yields = [], [1.0]
+        self.yields = [1.0]
         for tried, accepted in zip(self._tried, self._accepted, strict=True):
             p = (accepted + PRIOR_ROUNDS * p) / (tried + PRIOR_ROUNDS)
             reach *= p
             tokens += reach
-            self._positions.append(p)
-            self._yields.append(tokens)
+            self.yields.append(tokens)

@@ -14,11 +14,12 @@ TRIAL_SHARE, FREE_ROUNDS = 0.02, 40
 # may be many times as fast, where calls wait for a processor.
 NOISE, PREDICTED, GUESSED, OLD = 0.12, 0.1, 0.2, 0.5
 UNTRIED_ALONE, UNTRIED_BATCHES = math.inf, 0.5
-# Seconds after which measurements count half; rounds that the mean is over. A window that is longer than the known
-# period by more than PAUSE counts as longer by that, since the machine may have paused, until a second one follows
-# that is SURE times as long, or a third one. The first window of all, where it is longer than predicted by more than
-# GUESSED, counts as UNLIKELY rounds.
-AGE, MEMORY, PAUSE, SURE, UNLIKELY = 10.0, 16.0, 0.1, 2.0, 1.0
+# Seconds after which measurements count half; rounds that the mean is over, enough for new prompts, each of which
+# stalls all sequences, to come as on average. A window that is longer than the known period by more than PAUSE counts
+# as longer by that, since the machine may have paused, until a second one follows that is SURE times as long, or a
+# third one. The first window of all, where it is longer than predicted by more than GUESSED, counts as UNLIKELY
+# rounds.
+AGE, MEMORY, PAUSE, SURE, UNLIKELY = 10.0, 40.0, 0.1, 2.0, 1.0
 # Share of a target's step that a draft token takes until it is measured, and at most.
 DRAFT_STEP, DEAREST_STEP = 1 / 6, 1 / 2
 
@@ -28,9 +29,6 @@ class Choice(NamedTuple):
 
     k: int
     micro_batches: int = 1
-
-
-ALONE = Choice(0)
 
 
 class Period(NamedTuple):
@@ -72,10 +70,9 @@ class Load:
             known = self.predict(choice, now)._replace(rounds=self.periods.get(choice, Period(0.0)).rounds)
             self.credit = max(self.credit, min(self.credit + TRIAL_SHARE * rounds * seconds, most))
         else:  # periods of another load are wrong by as much for all choices
-            known = self.periods.get(choice, Period(seconds))
-            self.credit, ratio = most, seconds / known.seconds
+            ratio = seconds / self.periods.get(choice, Period(seconds)).seconds
             self.periods = {other: Period(ratio * period.seconds) for other, period in self.periods.items()}
-            known = Period(seconds)
+            self.credit, known = most, Period(seconds)
         before, longer, stale = known.counts(now), 0, AGE
         if self.measured(choice) and seconds > known.seconds * (1 + PAUSE):
             if known.longer * seconds >= SURE * known.seconds:
@@ -116,7 +113,7 @@ class Load:
     def deviation(self, choice: Choice, now: float) -> float:
         """Of its period, relative to what is known or predicted."""
         alike = [other for other in self.periods if other.k and other.micro_batches == choice.micro_batches]
-        if any(map(self.measured, alike if choice.k else [ALONE])):
+        if any(map(self.measured, alike if choice.k else [choice])):
             return self.predict(choice, now).deviation(now)
         return UNTRIED_BATCHES if choice.k else UNTRIED_ALONE
 

@@ -1,10 +1,10 @@
 """How many tokens to draft, and how many batches are in flight: the choice with the most tokens a second. Pure.
 
 A round with k draft tokens yields tau(k) tokens a sequence, see `acceptance`. What it takes is measured at each load:
-the period in which each running sequence makes a round, with all that happens meanwhile (`periods`), new prompts as
-many as on average (`arrivals`). Their quotient is the goodput (Liu et al., 2024, "Optimizing Speculative Decoding for
-Serving Large Language Models Using Goodput", arXiv:2406.14066); for k = 0, the target alone, a round is a token. All
-choices share the noise of acceptance; that of periods is small.
+the period in which each running sequence makes a round, with all that happens meanwhile (`periods`). Their quotient
+is the goodput (Liu et al., 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using Goodput",
+arXiv:2406.14066); for k = 0, the target alone, a round is a token. All choices share the noise of acceptance; that of
+periods is small.
 
 What may be better than the present choice is tried for some rounds, for a bounded share of the time: optimism in the
 face of uncertainty (Lai, Robbins, 1985, "Asymptotically Efficient Adaptive Allocation Rules"). The choice changes
@@ -18,10 +18,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable
-from typing import Protocol
 
 from tandem_serving.bls.draft_length.acceptance import Acceptance
-from tandem_serving.bls.draft_length.arrivals import Arrivals
 from tandem_serving.bls.draft_length.periods import Choice, Load, Period
 
 FIRST_LENGTH = 4
@@ -46,45 +44,9 @@ HALF_LIFE, HALF_LIFE_EACH = 128, 16
 HALF_LIFE_ALONE, KNOWN_ALONE = 16, 8
 
 
-class DraftLengthPolicy(Protocol):
-    """Chooses draft lengths for all sequences of a service. The scheduler asks and reports under its lock."""
-
-    @property
-    def acceptance(self) -> Acceptance:
-        """Of all sequences; the scheduler observes each round there."""
-        ...
-
-    @property
-    def off(self) -> bool:
-        """Whether the target runs alone, but for trials."""
-        ...
-
-    def enter(self, sequence: Hashable, most: int) -> None:
-        """A sequence that speculates starts to run, and drafts `most` tokens a round at most."""
-        ...
-
-    def leave(self, sequence: Hashable) -> None:
-        """It is over, or speculates no longer."""
-        ...
-
-    def rounds_ended(self, rows: int, length: int) -> None:
-        """So many rounds of `length` draft tokens ended; or the target alone, `length` 0, made so many tokens.
-
-        Reported before their sequences ask for their next `length`.
-        """
-        ...
-
-    def length(self, sequence: Hashable) -> int:
-        """Tokens to draft in a sequence's next round; 0: the target alone."""
-        ...
-
-    def micro_batches(self, sequences: int) -> int:
-        """In flight: 1, all sequences in lock-step, or 2."""
-        ...
-
-
 class AdaptiveDraftLength:
-    """One choice for all sequences, of lengths between `minimum` and `maximum`; 0 is one unless `minimum` >= 1.
+    """One choice for all sequences of a service, of lengths between `minimum` and `maximum`; 0 is one unless
+    `minimum` >= 1. The scheduler asks and reports under its lock, and reports each round to `acceptance`, too.
 
     Of a `minimum` that is the `maximum` only the number of micro-batches is chosen: it can be two where engines have
     `separate_devices`, and sequences share engine calls (`batched`). `clock` in seconds.
@@ -102,7 +64,6 @@ class AdaptiveDraftLength:
         self._minimum, self._maximum = minimum, maximum
         self._most_batches = 2 if separate_devices and batched else 1
         self._clock = clock
-        self._arrivals = Arrivals()
         self._running: dict[Hashable, int] = {}  # with the most tokens that they draft
         self._loads: dict[int, Load] = {}  # by the logarithm of the sequences that run
         self._plan = Choice(min(max(minimum, FIRST_LENGTH), maximum))
@@ -120,7 +81,6 @@ class AdaptiveDraftLength:
         """A sequence that speculates starts to run, and drafts `most` tokens a round at most."""
         idle = not self._running
         self._running[sequence] = most
-        self._entered += 1
         if idle:
             self._begin(self._used, SETTLE, measured=False)
 
@@ -129,7 +89,8 @@ class AdaptiveDraftLength:
         self._running.pop(sequence, None)
 
     def length(self, sequence: Hashable) -> int:
-        """The same for all, but for a scout that drafts now and then while the target runs alone."""
+        """Tokens to draft in a sequence's next round; 0: the target alone. The same for all, but for a scout that
+        drafts now and then while the target runs alone."""
         if self._used.k or not self._scouting:
             return self._used.k
         if self._scout not in self._running:
@@ -140,11 +101,14 @@ class AdaptiveDraftLength:
         return 1
 
     def micro_batches(self, sequences: int) -> int:
-        """As chosen, where there are several sequences."""
+        """In flight: 1, all sequences in lock-step, or 2, where there are several."""
         return self._used.micro_batches if sequences > 1 else 1
 
     def rounds_ended(self, rows: int, length: int) -> None:
-        """Another choice may be made when all have made some rounds."""
+        """So many rounds of `length` draft tokens ended; or the target alone, `length` 0, made so many tokens.
+
+        Reported before their sequences ask for their next `length`: another choice may be made.
+        """
         self._ended += rows
         self._alike += rows * ((length > 0) == (self._used.k > 0))
         self._tokens += rows * self.acceptance.yields[min(length, self._maximum)]
@@ -163,7 +127,6 @@ class AdaptiveDraftLength:
         self._used, self._measured = choice, measured
         self._load, self._rounds = self._load_of(self._rows), rounds
         self._since, self._ended, self._alike, self._tokens = self._clock(), 0, 0, 0.0
-        self._entered = 0
 
     def _end_window(self) -> None:
         used, alone = self._used, not self._used.k
@@ -175,9 +138,7 @@ class AdaptiveDraftLength:
         now, load = self._clock(), self._load_of(self._rows)
         rounds = self._tokens / self.acceptance.yields[used.k] / self._rows
         if load is self._load and 2 * self._alike >= self._ended:  # most went by this choice, at this load
-            alike = used, id(load)
-            seconds = self._arrivals.on_average(alike, now - self._since, self._entered, self._tokens, rounds)
-            load.observe(used, min(max(seconds / rounds, 1e-6), 1e6), rounds, now)
+            load.observe(used, min(max((now - self._since) / rounds, 1e-6), 1e6), rounds, now)
         self.acceptance.update(self._half_life())
         self._kept += rounds if used == self._plan else 0.0
         choice = self._next(load, rounds, now)
@@ -221,7 +182,12 @@ class AdaptiveDraftLength:
         self._lost = self._lost + gain * rounds if gain > MIN_GAIN else 0.0
         if self._lost < self._cost(best):
             return self._trial(load, goodput, now) or self._plan
-        self._change(best, load, now)
+        if not best.k:
+            self._pause(load, load.vain + 1 if self._kept < VAIN else 0, now)
+            self.acceptance.update(math.inf, most=KNOWN_ALONE)
+        if self.off or not best.k:
+            self._kept = 0.0
+        self._plan, self._lost = best, 0.0
         load.credit += (SETTLE + TRIAL) * load.periods[best].seconds  # what was tried has paid: once more
         return best
 
@@ -230,14 +196,6 @@ class AdaptiveDraftLength:
         if self.off or not choice.k:
             return RELENGTH + RESTART * self._rows
         return RELENGTH + REGROUP * (choice.micro_batches != self._plan.micro_batches)
-
-    def _change(self, choice: Choice, load: Load, now: float) -> None:
-        if not choice.k:
-            self._pause(load, load.vain + 1 if self._kept < VAIN else 0, now)
-            self.acceptance.update(math.inf, most=KNOWN_ALONE)
-        if self.off or not choice.k:
-            self._kept = 0.0
-        self._plan, self._lost = choice, 0.0
 
     def _pause(self, load: Load, vain: int, now: float) -> None:
         load.vain = min(vain, MOST_VAIN)
@@ -249,7 +207,7 @@ class AdaptiveDraftLength:
         hopes = {
             choice: speed * (1 + load.deviation(choice, now))
             for choice, speed in goodput.items()
-            if self._is_near(choice, load)
+            if choice != self._plan and self._is_near(choice, load)
         }
         if not hopes:
             return None
@@ -274,13 +232,9 @@ class AdaptiveDraftLength:
             self._scouted, self._scouting = now, SCOUT_ROUNDS
 
     def _is_near(self, choice: Choice, load: Load) -> bool:
-        """Whether it is tried: what was, and a length near that; of other micro-batches one as long as the plan's, or
-        longer where two hide it."""
-        if choice == self._plan or not choice.k:
-            return choice != self._plan
-        more = choice.micro_batches - self._plan.micro_batches
-        if more:
+        """Whether it is tried: the target alone, and a length near a known one; of other micro-batches one as long as
+        the plan's, or longer where two hide it."""
+        if more := choice.k and choice.micro_batches - self._plan.micro_batches:
             return load.measured(choice) or (choice.k - self._plan.k) * more in (0, NEAR)
-        return any(
-            abs(choice.k - other.k) <= NEAR and other.micro_batches == choice.micro_batches for other in load.periods
-        )
+        alike = [other.k for other in load.periods if other.micro_batches == choice.micro_batches]
+        return not choice.k or any(abs(choice.k - k) <= NEAR for k in alike)

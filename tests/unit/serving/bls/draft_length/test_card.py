@@ -7,7 +7,6 @@ from statistics import mean, median
 import pytest
 
 from support.serving.draft_length_card import KNOWN, LONGEST, NEW, Card, Prompts
-from tandem_serving.bls.draft_length.arrivals import Arrivals
 
 SEEDS = range(3)
 
@@ -54,13 +53,3 @@ def test_other_prompts_make_all_lengths_slower(seed: int) -> None:
     card.become(NEW, 64)
     card.speed(4)
     assert card.speed(10) >= 0.95 * fixed(64, NEW, 0)
-
-
-def test_prompts_that_come_by_chance_count_for_no_window() -> None:
-    """Each takes 10 ms: windows of 100 ms with none to four of them count alike."""
-    arrivals, corrected = Arrivals(), []
-    for prompts in [2, 0, 4, 1, 3, 2] * 10:
-        corrected.append(arrivals.on_average("alike", 0.1 + 0.01 * prompts, prompts, tokens=256, rounds=16))
-    assert arrivals.seconds == pytest.approx(0.01, rel=0.2)
-    assert max(corrected[-6:]) - min(corrected[-6:]) <= 0.008 < 0.04
-    assert mean(corrected[-6:]) == pytest.approx(0.12, rel=0.03)
