@@ -199,6 +199,11 @@ async def test_people_see_who_leads_since_when_and_how_often_it_changed(api: Fak
     taken = api.lease["spec"]
     assert (taken["holderIdentity"], taken["leaseTransitions"]) == ("b", 1)
     assert taken["acquireTime"] > renewed["renewTime"]
+    clock.now += 1
+    await a._step()
+    clock.now += 20
+    await a._step()
+    assert (api.lease["spec"]["holderIdentity"], api.lease["spec"]["leaseTransitions"]) == ("a", 2)
 
 
 async def test_a_released_lease_is_taken_at_once(api: FakeApi, clock: Clock) -> None:
