@@ -19,8 +19,7 @@ from kubernetes import client, config
 from bench.scale.__main__ import NAME
 from cluster.core import Cluster
 from support.simulation.api import copied
-from support.simulation.interleavings import CALM, SETTLED, World
-from support.simulation.judge import end_state
+from support.simulation.interleavings import World
 from support.spec_walk import EXAMPLES, Spec, changes
 from tandem.api import API_VERSION, KIND, PLURAL
 from tandem.cluster.manifests import condition
@@ -126,14 +125,7 @@ def edit(world: World, spec: Spec) -> None:
 
 def settled(world: World) -> dict[str, Any]:
     """How it is once nothing is written any more; the status is of this generation."""
-    for _ in range(round(SETTLED / CALM)):
-        writes = world.judge.writes
-        world.wait(CALM)
-        if world.judge.writes == writes:
-            break
-    else:
-        raise AssertionError("it is written on and on")
-    found = end_state(world.cluster, NAME)
+    found = world.settled()
     assert found["seen"], "no status of this generation"
     return found
 
