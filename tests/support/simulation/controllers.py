@@ -30,7 +30,7 @@ async def run(cluster: Cluster) -> None:
     cluster.on_write.append(written)
     while True:
         await asyncio.sleep(TICK)
-        if cluster.loop.time() > changed + max(FINALIZED, cluster.collects) + 2 * TICK:
+        if cluster.loop.time() > changed + FINALIZED + cluster.collects + 2 * TICK:
             continue
         for deployment in cluster.of("Deployment"):
             _deployment(cluster, deployment)

@@ -137,6 +137,20 @@ def delete(foreground: bool) -> Change:
     return _called(change, f"delete(foreground={foreground})")
 
 
+def let_go(again: bool) -> Change:
+    """The user deletes the service and not its children (`kubectl delete --cascade=orphan`); or makes it `again`."""
+
+    def change(at: "Interleavings") -> None:
+        for child in at.children():
+            at.cluster.put({**child, "metadata": {**child["metadata"], "ownerReferences": []}}, "kubernetes")
+        if service := at.world.service:
+            at.cluster.remove(service, "user")
+        if again:
+            at.world.create(at.spec)
+
+    return _called(change, f"let_go(again={again})")
+
+
 def recreate() -> Change:
     """The user deletes the service and creates it again, while its children are still there."""
 
@@ -206,6 +220,7 @@ CHANGES = st.one_of(
     st.sampled_from(EDITS).map(edit),
     st.booleans().map(delete),
     st.builds(recreate),
+    st.booleans().map(let_go),
     st.builds(drift, st.integers(0, 7), st.booleans()),
     st.sampled_from(TAKEN).map(lambda taken: take(*taken)),
     st.integers(0, 7).map(copy),
@@ -353,7 +368,8 @@ class Interleavings(RuleBasedStateMachine):
         self.faults.clear()
         self.processes.resume()
         for obj in self.cluster.all:
-            if obj["metadata"]["uid"] in self.world.judge.foreign:
+            foreign = obj["metadata"]["uid"] in self.world.judge.foreign
+            if foreign or obj["metadata"].get("ownerReferences") == []:
                 self.cluster.remove(obj, "somebody")
         service = self.world.service
         if service and self.spec["runtime"] == REFUSED["runtime"]:  # with such a spec what serves stays as it was
