@@ -9,7 +9,7 @@ from support.groups import GROUPS
 from support.services import QUICKSTART, parse
 from support.world import GOOD, World, bring_up
 from tandem import names
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import ServiceStatus, SpeculativeInferenceService
 from tandem.children.desired import Desired
 from tandem.children.metadata import identity
 from tandem.render import PodDefaults, Record
@@ -84,6 +84,19 @@ def test_what_serves_is_wanted_while_another_revision_is_on_its_way_or_refused(
         assert not decision.passed
         assert decision.desired.workload == first
     assert fields(refused.desired) == {"workload"}
+
+
+def test_what_was_given_up_is_checked_anew_before_another_serves_instead(settings: Settings) -> None:
+    """Its check is not there any more, say."""
+    world = World(settings)
+    first = bring_up(world, parse(QUICKSTART)).serves
+    edited = parse(QUICKSTART, target__model__uri="file:///other", rollout={"strategy": "Replace"})
+    revision = decide(edited, settings, world.observed()).revision
+    assert revision
+    shown = ServiceStatus.model_validate({"currentRevision": first, "failedRevision": revision.digest})
+    given_up = edited.model_copy(update={"status": shown})
+    decision = decide(given_up, settings, world.observed())
+    assert (decision.instead, decision.serves) == (None, revision.digest)
 
 
 def test_what_serves_is_left_alone_where_its_revision_is_not_known(settings: Settings) -> None:
