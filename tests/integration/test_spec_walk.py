@@ -19,8 +19,7 @@ from kubernetes import client, config
 from bench.scale.__main__ import NAME
 from cluster.core import Cluster
 from support.simulation.api import copied
-from support.simulation.interleavings import CALM, SETTLED, World
-from support.simulation.judge import end_state
+from support.simulation.interleavings import World
 from support.spec_walk import EXAMPLES, Spec, changes
 from tandem.api import API_VERSION, KIND, PLURAL
 from tandem.cluster.manifests import condition
@@ -38,6 +37,14 @@ class Admission:
         reached = config.new_client_from_config(str(namespace.cluster.kubeconfig))  # type: ignore[no-untyped-call]
         self._api, self._namespace = client.CustomObjectsApi(reached), namespace.name
         self.answers = Counter[bool]()
+        self.reasons = Counter[str]()
+        """Of the condition SpecAccepted, of those that it took."""
+
+    @property
+    def summary(self) -> str:
+        """How many specs the API server took, and what the operator made of them."""
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.reasons.items()))
+        return f"taken {self.answers[True]} ({reasons}), refused by the API server {self.answers[False]}"
 
     def accepts(self, spec: Spec) -> bool:
         """Whether it would take a service with it."""
@@ -59,6 +66,7 @@ class Admission:
 def admission(cluster: Cluster) -> Iterator[Admission]:
     made = Admission(new_namespace(cluster))
     yield made
+    print(made.summary)
     assert min(made.answers[True], made.answers[False]) > WALKS, "few of either kind were tried"
 
 
@@ -83,6 +91,7 @@ def exceptions() -> Iterator[Exceptions]:
     log.removeHandler(handler)
 
 
+@pytest.mark.timeout(0 if ASKED else 1200)
 @settings(
     max_examples=WALKS,
     deadline=None,
@@ -106,13 +115,18 @@ def test_there_and_back_again(
                 continue
             edit(world, spec)
             there = settled(world)
-            if refused(world):
+            accepted = condition(world.service or {}, "SpecAccepted")
+            assert accepted
+            admission.reasons[accepted["reason"]] += 1
+            if accepted["status"] == "False":
                 assert served(there) == served(good), "what serves stays as it was"
             edit(world, example)
             assert settled(world) == good
         assert exceptions.found == []
         assert world.judge.faults == []
         assert world.processes.failures() == []
+        if ASKED:
+            print(admission.summary)
     finally:
         exceptions.found.clear()
         world.close()
@@ -126,22 +140,9 @@ def edit(world: World, spec: Spec) -> None:
 
 def settled(world: World) -> dict[str, Any]:
     """How it is once nothing is written any more; the status is of this generation."""
-    for _ in range(round(SETTLED / CALM)):
-        writes = world.judge.writes
-        world.wait(CALM)
-        if world.judge.writes == writes:
-            break
-    else:
-        raise AssertionError("it is written on and on")
-    found = end_state(world.cluster, NAME)
+    found = world.settled()
     assert found["seen"], "no status of this generation"
     return found
-
-
-def refused(world: World) -> bool:
-    """Whether the operator cannot use the spec."""
-    accepted = condition(world.service or {}, "SpecAccepted")
-    return bool(accepted and accepted["status"] == "False")
 
 
 def served(state: dict[str, Any]) -> dict[str, Any]:

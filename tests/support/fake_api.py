@@ -19,6 +19,8 @@ class FakeApi:
         self.refusals = refusals
         self.requests: list[tuple[str, str]] = []
         """Verb and kind of each."""
+        self.lists = set[tuple[str, str]]()
+        """Namespaces and selectors of the lists."""
         self.bodies: list[Object] = []
         """What was written."""
 
@@ -30,11 +32,13 @@ class FakeApi:
     async def list_objects(self, kind: Kind, namespace: str, selector: str = "") -> list[Object]:
         """As `Api.list_objects`; the selector is not looked at."""
         self._ask("list", kind)
+        self.lists.add((namespace, selector))
         return [obj for (found, _), obj in self.objects.items() if found == kind.kind]
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
         """As `Api.events`."""
         self._ask("list", EVENT)
+        assert namespace
         found = [obj for (kind, _), obj in self.objects.items() if kind == EVENT.kind]
         return [event for event in found if event["involvedObject"]["uid"] == uid]
 

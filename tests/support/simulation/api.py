@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -66,7 +67,7 @@ STANDS_STILL = "paused before"
 
 @dataclass
 class Cluster:
-    """The objects of a cluster, by kind, namespace and name. None is changed where it is: what changes is a copy."""
+    """The objects of a cluster. None is changed where it is: what changes is a copy."""
 
     loop: VirtualLoop
     random: Random
@@ -76,7 +77,6 @@ class Cluster:
     on_write: list[Callable[[Write], None]] = field(default_factory=list)
     on_request: Callable[[str, str, str, float], None] = lambda *_: None
     """Of a write, whatever becomes of it: by whom, its verb, the kind, and when it was sent."""
-    objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
     paused: dict[str, asyncio.Event] = field(default_factory=dict)
     """Processes that stand still; their requests wait, wherever they are."""
     dead: set[str] = field(default_factory=set)
@@ -86,23 +86,30 @@ class Cluster:
     """So many further events are lost on their way to every watch."""
     version: int = 0
     """resourceVersion of the last write."""
+    _objects: defaultdict[str, dict[tuple[str, str], Object]] = field(default_factory=lambda: defaultdict(dict))
+    """By kind, namespace and name."""
     _watches: dict[str, list[asyncio.Queue[Object | None]]] = field(default_factory=dict)
 
     def get(self, kind: str, name: str, namespace: str = NAMESPACE) -> Object | None:
         """Not a copy."""
-        return self.objects.get((kind, namespace, name))
+        return self._objects[kind].get((namespace, name))
 
     def of(self, kind: str) -> list[Object]:
         """All of a kind; not copies."""
-        return [obj for (found, _, _), obj in self.objects.items() if found == kind]
+        return list(self._objects[kind].values())
+
+    @property
+    def all(self) -> list[Object]:
+        """All; not copies."""
+        return [obj for objects in self._objects.values() for obj in objects.values()]
 
     def put(
         self, obj: Object, by: str, verb: str = "update", began: float | None = None, bound: bool = True
     ) -> Object:
         """Store it with the next resourceVersion, unless nothing changed."""
         meta = obj["metadata"]
-        key = obj["kind"], meta.get("namespace", ""), meta["name"]
-        before = self.objects.get(key)
+        of_kind, key = self._objects[obj["kind"]], (meta.get("namespace", ""), meta["name"])
+        before = of_kind.get(key)
         if before == obj:
             return before
         self.version += 1
@@ -113,7 +120,7 @@ class Cluster:
         elif before.get("spec") != obj.get("spec"):
             meta["generation"] = before["metadata"]["generation"] + 1
         meta["resourceVersion"] = str(self.version)
-        self.objects[key] = obj
+        of_kind[key] = obj
         self._announce("MODIFIED" if before else "ADDED", obj)
         self._written(Write(by, self.loop.time() if began is None else began, verb, before, obj, bound))
         return obj
@@ -121,7 +128,7 @@ class Cluster:
     def remove(self, obj: Object, by: str, began: float | None = None) -> None:
         """Delete it for good."""
         meta = obj["metadata"]
-        gone = self.objects.pop((obj["kind"], meta.get("namespace", ""), meta["name"]))
+        gone = self._objects[obj["kind"]].pop((meta.get("namespace", ""), meta["name"]))
         self.version += 1
         self._announce("DELETED", gone)
         self._written(Write(by, self.loop.time() if began is None else began, "delete", gone, None))

@@ -1,7 +1,8 @@
 """An event loop whose time goes on only where all wait, and then at once."""
 
 import asyncio
-import selectors
+import heapq
+from collections import deque
 from datetime import UTC, datetime, timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,32 +13,35 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _BEGINNING = 1000.0
 
 
-class _Selector(selectors.SelectSelector):
-    """Sleeps for nobody: moves the loop's time on by as much."""
-
-    now = _BEGINNING
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise RuntimeError("all wait for something that nothing brings about")
-        self.now += max(0.0, timeout)
-        return []
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
     """No sockets, no threads, no real time."""
 
-    def __init__(self) -> None:
-        self._virtual = _Selector()
-        super().__init__(self._virtual)
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _now = _BEGINNING
 
     def time(self) -> float:
         """Seconds of virtual time."""
-        return self._virtual.now
+        return self._now
+
+    def _run_once(self) -> None:
+        """As asyncio's own, which asks the operating system each time whether a socket has something."""
+        ready, timers = self._ready, self._scheduled
+        while timers and (timers[0].cancelled() or not ready or timers[0].when() <= self._now):
+            timer = heapq.heappop(timers)
+            if not timer.cancelled():
+                self._now = max(self._now, timer.when())
+                ready.append(timer)
+        if not ready:
+            raise RuntimeError("all wait for something that nothing brings about")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
 
     def date(self) -> datetime:
         """The same as a date."""
-        return EPOCH + timedelta(seconds=self._virtual.now - _BEGINNING)
+        return EPOCH + timedelta(seconds=self._now - _BEGINNING)
 
     def seconds(self, stamp: str) -> float:
         """A date of the API server in seconds of virtual time."""

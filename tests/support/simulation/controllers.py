@@ -18,11 +18,20 @@ US = COLLECTOR
 
 
 async def run(cluster: Cluster) -> None:
-    """Act on what there is, for ever."""
-    cluster.on_write.append(lambda write: _collect_at_once(cluster, write))
-    collected = cluster.loop.time()
+    """Act on what there is, for ever; on nothing that stayed as it is for longer than all that takes time here."""
+    collected = changed = cluster.loop.time()
+
+    def written(write: Write) -> None:
+        nonlocal changed
+        if write.object["kind"] != "Lease":
+            changed = cluster.loop.time()
+        _collect_at_once(cluster, write)
+
+    cluster.on_write.append(written)
     while True:
         await asyncio.sleep(TICK)
+        if cluster.loop.time() > changed + FINALIZED + cluster.collects + 2 * TICK:
+            continue
         for deployment in cluster.of("Deployment"):
             _deployment(cluster, deployment)
         for job in cluster.of("Job"):
@@ -128,15 +137,15 @@ def _stop(cluster: Cluster, pod: Object) -> None:
 
 def _collect(cluster: Cluster) -> None:
     """Objects whose owners are all gone; of a service that is deleted in the foreground its children first."""
-    uids = {obj["metadata"]["uid"] for obj in cluster.objects.values()}
+    uids = {obj["metadata"]["uid"] for obj in cluster.all}
     leaving = {s["metadata"]["uid"] for s in cluster.of(KIND) if "deletionTimestamp" in s["metadata"]}
-    for obj in list(cluster.objects.values()):
+    for obj in cluster.all:
         owners = {owner["uid"] for owner in obj["metadata"].get("ownerReferences", [])}
         if owners and owners.isdisjoint(uids - leaving):
             _delete(cluster, obj)
     for service in cluster.of(KIND):
         meta = service["metadata"]
-        owned = any(owner_uid(obj) == meta["uid"] for obj in cluster.objects.values())
+        owned = any(owner_uid(obj) == meta["uid"] for obj in cluster.all)
         if meta["uid"] in leaving and not owned and _age(cluster, meta["deletionTimestamp"]) > FINALIZED:
             cluster.remove(service, US)
 

@@ -39,6 +39,8 @@ EDITS: list[dict[str, Any]] = [
 WAITS = (0.01, 0.05, 0.2, 1.0, 4.0, 15.0, 40.0)
 WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN = ("Service", f"{NAME}-triton"), ("ServiceAccount", f"{NAME}-server"), ("Deployment", f"{NAME}-server")
+COPIED = "ConfigMap", "NetworkPolicy", "Service"
+"""Kinds of children that make no pods."""
 TAKEN_OVER, WORKED_AT, BEGINS = 20.0, 5.0, 0.3
 """Seconds until another operator has the Lease of one that stands still; until it has acted on a change; from a
 Lease's taking to a leader's first writes."""
@@ -73,13 +75,14 @@ class World:
         """Let it go on."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
-    def settle(self, wanted: dict[str, Any]) -> None:
-        """Until all is as `wanted`, and stays so. Raises AssertionError."""
+    def settled(self, wanted: dict[str, Any] | None = None) -> dict[str, Any]:
+        """How it is once nothing is written any more, and all is as `wanted`. Raises AssertionError."""
         for _ in range(round(SETTLED / CALM)):
             writes = self.judge.writes
             self.wait(CALM)
-            if (self.judge.writes, end_state(self.cluster, NAME)) == (writes, wanted):
-                return
+            found = end_state(self.cluster, NAME)
+            if self.judge.writes == writes and wanted in (None, found):
+                return found
         assert end_state(self.cluster, NAME) == wanted
         raise AssertionError("it is written on and on")
 
@@ -97,8 +100,7 @@ def reference(spec: str) -> dict[str, Any]:
     try:
         if spec:
             world.create(json.loads(spec))
-        world.wait(SETTLED)
-        return end_state(world.cluster, NAME)
+        return world.settled()
     finally:
         world.close()
 
@@ -133,6 +135,20 @@ def delete(foreground: bool) -> Change:
             at.cluster.put({**service, "metadata": meta}, "user")
 
     return _called(change, f"delete(foreground={foreground})")
+
+
+def let_go(again: bool) -> Change:
+    """The user deletes the service and not its children (`kubectl delete --cascade=orphan`); or makes it `again`."""
+
+    def change(at: "Interleavings") -> None:
+        for child in at.children():
+            at.cluster.put({**child, "metadata": {**child["metadata"], "ownerReferences": []}}, "kubernetes")
+        if service := at.world.service:
+            at.cluster.remove(service, "user")
+        if again:
+            at.world.create(at.spec)
+
+    return _called(change, f"let_go(again={again})")
 
 
 def recreate() -> Change:
@@ -178,6 +194,22 @@ def take(kind: str, name: str) -> Change:
     return _called(change, f"take({kind}/{name})")
 
 
+def copy(which: int) -> Change:
+    """Somebody else copies a child, labels and all, as by `kubectl get -o yaml` with another name in it."""
+
+    def change(at: "Interleavings") -> None:
+        children = [child for child in at.children() if child["kind"] in COPIED]
+        if not children:
+            return
+        child = copied(children[which % len(children)])
+        name = f"copy-{at.cluster.version}"
+        meta = {"name": name, "namespace": NAMESPACE, "labels": child["metadata"].get("labels", {})}
+        made = at.cluster.put({**child, "metadata": meta}, "somebody")
+        at.world.judge.foreign.add(made["metadata"]["uid"])
+
+    return _called(change, f"copy({which})")
+
+
 def _called(change: Change, name: str) -> Change:
     """With a name for the story that is printed."""
     change.__qualname__ = name
@@ -188,8 +220,10 @@ CHANGES = st.one_of(
     st.sampled_from(EDITS).map(edit),
     st.booleans().map(delete),
     st.builds(recreate),
+    st.booleans().map(let_go),
     st.builds(drift, st.integers(0, 7), st.booleans()),
     st.sampled_from(TAKEN).map(lambda taken: take(*taken)),
+    st.integers(0, 7).map(copy),
 )
 SKIPPED = st.sampled_from((0, 0, 1, 2, 3, 5, 8))
 FAULTY = st.tuples(st.sampled_from((WRITES, READS)), SKIPPED, st.sampled_from(FAULTS))
@@ -234,7 +268,7 @@ class Interleavings(RuleBasedStateMachine):
     def children(self) -> list[Object]:
         """The service's, in a fixed order."""
         uid = service["metadata"]["uid"] if (service := self.world.service) else None
-        owned = [obj for obj in self.cluster.objects.values() if owner_uid(obj) == uid]
+        owned = [obj for obj in self.cluster.all if owner_uid(obj) == uid]
         return sorted(owned, key=lambda obj: (obj["kind"], obj["metadata"]["name"]))
 
     @rule(change=CHANGES, after=st.sampled_from((0.02, 0.04, 0.08)), also=CHANGES, then=WAITED)
@@ -265,7 +299,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(then=WAITED)
     def give_names_back(self, then: float) -> None:
         """Others delete what they made, or all watches end where there is nothing."""
-        found = [obj for obj in self.cluster.objects.values() if obj["metadata"]["uid"] in self.world.judge.foreign]
+        found = [obj for obj in self.cluster.all if obj["metadata"]["uid"] in self.world.judge.foreign]
         for obj in found:
             self.cluster.remove(obj, "somebody")
         if not found:
@@ -333,14 +367,15 @@ class Interleavings(RuleBasedStateMachine):
     def _end(self) -> None:
         self.faults.clear()
         self.processes.resume()
-        for obj in list(self.cluster.objects.values()):
-            if obj["metadata"]["uid"] in self.world.judge.foreign:
+        for obj in self.cluster.all:
+            foreign = obj["metadata"]["uid"] in self.world.judge.foreign
+            if foreign or obj["metadata"].get("ownerReferences") == []:
                 self.cluster.remove(obj, "somebody")
         service = self.world.service
         if service and self.spec["runtime"] == REFUSED["runtime"]:  # with such a spec what serves stays as it was
             self.spec = {**self.spec, **ACCEPTED}
             self.cluster.put({**copied(service), "spec": self.spec}, "user")
         leaves = not service or "deletionTimestamp" in service["metadata"]
-        self.world.settle(reference("" if leaves else json.dumps(self.spec)))
+        self.world.settled(reference("" if leaves else json.dumps(self.spec)))
         assert self.world.judge.faults == []
         assert self.processes.failures() == []

@@ -122,10 +122,10 @@ class Judge:
 def end_state(cluster: Cluster, service: str) -> dict[str, Any]:
     """What is to be the same whatever happened on the way: the children, the pods, the conditions."""
     live = cluster.get(KIND, service)
-    owned = [obj for obj in cluster.objects.values() if live and owner_uid(obj) == live["metadata"]["uid"]]
+    owned = [obj for obj in cluster.all if live and owner_uid(obj) == live["metadata"]["uid"]]
     children = {_named(obj): _body(obj) for obj in owned if obj["kind"] in COMPARED}
     status = (live or {}).get("status", {})
-    of_service = [obj for obj in cluster.objects.values() if label(obj, names.LABEL_SERVICE) == service]
+    of_service = [obj for obj in cluster.all if label(obj, names.LABEL_SERVICE) == service]
     return {
         "children": children,
         "unfinished": sorted(_named(obj) for obj in of_service if obj["kind"] == "Job"),

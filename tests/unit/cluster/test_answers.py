@@ -1,5 +1,6 @@
 """What comes in an API server's place: pages of proxies, answers cut off, lists in pages, rights that are missing."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -180,6 +181,15 @@ async def test_a_review_that_is_none_is_tried_again(server: Server, api: Api, bo
         await api.review(TOKEN_REVIEW, {})
 
 
+async def test_a_review_is_its_status(server: Server, api: Api) -> None:
+    server.says(b'{"status": {"authenticated": true}}')
+    assert await api.review(TOKEN_REVIEW, {"token": "t"}) == {"authenticated": True}
+    sent = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "t"}}
+    assert json.loads(server.bodies[0]) == sent
+    server.says(b"{}")
+    assert await api.review(TOKEN_REVIEW, {"token": "t"}) == {}
+
+
 VERSIONS: list[tuple[bytes, int, tuple[int, int] | None, str]] = [
     (b'{"major": "1", "minor": "36"}', 200, (1, 36), "as Kubernetes answers"),
     (b'{"major": "1", "minor": "37+"}', 200, (1, 37), "as providers do"),
@@ -236,6 +246,24 @@ async def test_a_watch_passes_events_on(server: Server, api: Api) -> None:
     assert await watched(api) == [added, bookmark], "what was cut off is told by the next list"
 
 
+async def test_a_watch_that_is_silent_ends(server: Server, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection of which the other end is gone, without a word."""
+    added = {"type": "ADDED", "object": OBJECT}
+
+    async def one_event() -> AsyncIterator[bytes]:
+        yield json.dumps(added).encode() + b"\n"
+        await asyncio.sleep(20)
+
+    monkeypatch.setattr(client, "WATCH_SILENT_SECONDS", 0.1)
+    server.answer = lambda _: web.Response(body=one_event())
+    seen = list[Any]()
+    with pytest.raises(Transient):
+        async with asyncio.timeout(10):
+            async for event in api.watch(POD, "ns", "", "1"):
+                seen.append(event)  # what came before the error
+    assert seen == [added]
+
+
 class Pages:
     """A list of `count` objects in pages; tokens of a version that `expire` are answered with 410."""
 
@@ -274,6 +302,13 @@ async def test_lists_come_in_pages(server: Server, api: Api) -> None:
     assert len(await api.list_objects(POD, None)) == 2 * client.PAGE + 1
     server.answer = Pages(0)
     assert await listed(api) == ([], "1")
+
+
+async def test_what_is_listed_says_what_it_is(server: Server, api: Api) -> None:
+    """The API server leaves that out of the items of a list."""
+    server.answer = Pages(1)
+    (found,) = await api.list_objects(POD, "ns")
+    assert (found["apiVersion"], found["kind"], found["metadata"]["uid"]) == ("v1", "Pod", "0")
 
 
 async def test_a_list_whose_version_is_forgotten_begins_anew(server: Server, api: Api) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from support.services import QUICKSTART, parse
 from tandem.api import API_VERSION, KIND
-from tandem.cluster.events import record_transitions
+from tandem.cluster.events import MOST_MESSAGE, record_transitions
+from tandem.errors import NotLeader, Refused
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -106,3 +107,41 @@ async def test_events(
     api = FakeApi()
     await record_transitions(api, Leader(), service, {"conditions": [condition(*after)]})  # type: ignore[arg-type]
     assert [f"{event['type']}/{event['reason']}" for event in api.created] == wanted, reason
+
+
+MANY = [
+    condition("SpecAccepted", "True", "Valid"),
+    condition("Reconciling", "True", "FetchRunning"),
+    condition("Ready", "False", "RollingOut"),
+    condition("Stalled", "True", "NoImage"),
+]
+
+
+async def test_each_of_several_changes_has_its_event() -> None:
+    """Those between them that have none, or whose Event is refused, keep none back."""
+
+    class Refuses(FakeApi):
+        async def create(self, _: object, manifest: dict[str, Any]) -> None:
+            await super().create(_, manifest)
+            raise Refused(422, "an admission webhook denied the request")
+
+    for api in (FakeApi(), Refuses()):
+        await record_transitions(api, Leader(), parse(QUICKSTART), {"conditions": MANY})  # type: ignore[arg-type]
+        assert [event["reason"] for event in api.created] == ["FetchRunning", "NoImage"]
+        assert len({event["metadata"]["name"] for event in api.created}) == 2
+
+
+async def test_who_does_not_lead_writes_none() -> None:
+    class Follower:
+        def check(self) -> None:
+            raise NotLeader("another")
+
+    api = FakeApi()
+    await record_transitions(api, Follower(), parse(QUICKSTART), {"conditions": MANY})  # type: ignore[arg-type]
+    assert api.created == []
+
+
+async def test_a_message_is_cut_where_the_api_server_would_refuse_it() -> None:
+    api, long = FakeApi(), {**condition("Stalled", "True", "NoImage"), "message": "m" * 2000}
+    await record_transitions(api, Leader(), parse(QUICKSTART), {"conditions": [long]})  # type: ignore[arg-type]
+    assert api.created[0]["message"] == "m" * MOST_MESSAGE

@@ -199,6 +199,11 @@ async def test_people_see_who_leads_since_when_and_how_often_it_changed(api: Fak
     taken = api.lease["spec"]
     assert (taken["holderIdentity"], taken["leaseTransitions"]) == ("b", 1)
     assert taken["acquireTime"] > renewed["renewTime"]
+    clock.now += 1
+    await a._step()
+    clock.now += 20
+    await a._step()
+    assert (api.lease["spec"]["holderIdentity"], api.lease["spec"]["leaseTransitions"]) == ("a", 2)
 
 
 async def test_a_released_lease_is_taken_at_once(api: FakeApi, clock: Clock) -> None:
@@ -209,6 +214,25 @@ async def test_a_released_lease_is_taken_at_once(api: FakeApi, clock: Clock) -> 
         a.check()
     await b._step()
     b.check()
+
+
+async def test_a_renewal_that_failed_is_tried_again_sooner(
+    api: FakeApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        api.down = len(slept) == 1
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    a = candidate(api, clock, "a")
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await a.run()
+    renewal = LeaseSettings().renew_seconds
+    assert slept == [renewal, pytest.approx(renewal / 5), renewal]
 
 
 async def test_a_renewal_that_was_on_its_way_does_not_keep_the_lease(

@@ -38,10 +38,12 @@ async def test_what_others_own_is_not_the_services(settings: Settings) -> None:
     theirs = child("Service", "theirs", ownerReferences=[{"uid": "uid-2", "controller": True}])
     orphan = child("ServiceAccount", "orphan", ownerReferences=[])
     pod = child("Pod", "p", ownerReferences=[], labels={names.LABEL_COMPONENT: names.SERVER})
-    observed = await seen(FakeApi([SERVICE, child("Service", "ours"), theirs, orphan, pod]), settings)
+    api = FakeApi([SERVICE, child("Service", "ours"), theirs, orphan, pod])
+    observed = await seen(api, settings)
     assert [live.name for live in observed.others] == ["ours"]
     assert [server.name for server in observed.servers] == ["p"], "owned by the workload's own children"
     assert observed.service.manifest == SERVICE
+    assert api.lists == {("default", f"{names.LABEL_SERVICE}=quickstart,{names.LABEL_MANAGED_BY}=tandem")}
 
 
 @pytest.mark.parametrize(
@@ -131,3 +133,13 @@ async def test_what_a_pod_waits_for_is_its_problem(settings: Settings) -> None:
     (server,) = observed.servers
     assert server.problem
     assert (server.problem.reason, "no such claim" in server.problem.message) == ("VolumeNotMounted", True)
+
+
+async def test_pods_are_asked_how_far_they_are(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def progress(pods: list[dict[str, Any]]) -> dict[str, str]:
+        return {pod["metadata"]["name"]: "1 of 2 GB" for pod in pods}
+
+    monkeypatch.setattr("tandem.cluster.observe.progress", progress)
+    assert (await seen(FakeApi([SERVICE, child("Pod", "p"), child("Job", "j")]), settings)).progress == {
+        "p": "1 of 2 GB"
+    }

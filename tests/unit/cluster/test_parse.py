@@ -9,6 +9,7 @@ from support.services import QUICKSTART, parse
 from support.world import GOOD, HUB, World, applied, bring_up, fetched, job_pod, observed_of, server_pod
 from tandem import children, names
 from tandem.cluster import parse as parsed
+from tandem.cluster.pods import ended_well
 from tandem.rollout.observed import ChildCondition
 from tandem.settings import Settings
 
@@ -183,9 +184,10 @@ def test_a_claim() -> None:
         ({}, (True, False, False)),
         ({"metadata": {"deletionTimestamp": LATER}}, (True, True, False)),
         ({"status": {"phase": "Failed"}}, (True, False, True)),
+        ({"status": {"phase": "Succeeded"}}, (True, False, True)),
         ({"status": {"conditions": []}}, (False, False, False)),
     ],
-    ids=["it serves", "it is deleted", "it was evicted", "it is new"],
+    ids=["it serves", "it is deleted", "it was evicted", "its node was shut down", "it is new"],
 )
 def test_a_server(change: dict[str, Any], wanted: tuple[bool, bool, bool]) -> None:
     pod = server_pod("p", {names.LABEL_COMPONENT: names.SERVER, names.LABEL_REVISION: "r"}, ready=True)
@@ -208,3 +210,19 @@ def test_a_benchmark_is_known_by_its_name() -> None:
     assert observed_of(found).benchmark == data
     assert observed_of({**found, "data": None}).benchmark == {}
     assert observed_of(found, service="other").benchmark is None
+
+
+ENDS: list[tuple[str, dict[str, Any], bool]] = [
+    ("it ended without an error", {"terminated": {"exitCode": 0}}, True),
+    ("it failed", {"terminated": {"exitCode": 1}}, False),
+    ("it runs", {"running": {}}, False),
+]
+
+
+@pytest.mark.parametrize(("reason", "state", "well"), ENDS, ids=[row[0] for row in ENDS])
+def test_how_our_container_ended(reason: str, state: dict[str, Any], well: bool) -> None:
+    beside = {"name": "istio-proxy", "state": {"terminated": {"exitCode": 0 if not well else 1}}}
+    ours = {"name": names.CONTAINER, "state": state}
+    pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": [beside, ours]}}
+    assert ended_well(pod) is well, reason
+    assert not ended_well({"metadata": {"name": "p"}})

@@ -166,3 +166,24 @@ async def test_where_each_watch_ends_at_once_lists_come_ever_more_rarely(
         await Reflector(api, POD, None, "", odd).run()  # type: ignore[arg-type]
     most = [min(FIRST_DELAY_SECONDS * 2**i, LAST_DELAY_SECONDS) for i in range(7)]
     assert all(high / 2 <= seconds <= high for seconds, high in zip(slept, most, strict=True)), slept
+
+
+async def test_a_list_that_goes_on_is_not_given_up(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a watch can have missed something. A list of thousands would never come to its end."""
+    ends, listed = asyncio.Event(), api.list_at
+
+    async def list_at(*arguments: Any) -> Any:
+        await ends.wait()
+        return await listed(*arguments)
+
+    monkeypatch.setattr(api, "list_at", list_at)
+    seen = Reflector(api, POD, None, "", odd)  # type: ignore[arg-type]
+    await seen.restart()
+    task = asyncio.create_task(seen.run())
+    await settle()
+    await seen.restart()
+    await settle()
+    ends.set()
+    await settle()
+    assert (seen.listed.is_set(), api.lists) == (True, 1)
+    task.cancel()

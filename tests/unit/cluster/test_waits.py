@@ -111,6 +111,19 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
       conditions: [{type: PodScheduled, status: "False", message: "0/2 nodes: Insufficient nvidia.com/gpu"}]
   claim: {spec: {storageClassName: local}, status: {phase: Pending}}
   events: [{type: Normal, reason: WaitForFirstConsumer, message: waiting for first consumer, at: 1, of: claim}]
+- reason: the claim cannot be made, whatever else the pod waits for
+  pod:
+    spec: {volumes: [{name: cache, persistentVolumeClaim: {claimName: tandem-cache}}]}
+    status:
+      phase: Pending
+      conditions: [{type: PodScheduled, status: "False", message: "0/2 nodes: Insufficient nvidia.com/gpu"}]
+  claim: {spec: {storageClassName: local, accessModes: [ReadWriteOnce]}}
+  events:
+    - {type: Warning, reason: ProvisioningFailed, message: no space, at: 1, of: claim}
+    - {type: Normal, reason: WaitForFirstConsumer, message: waiting for first consumer, at: 2, of: claim}
+  found: >-
+    ClaimPending: pod p waits for PersistentVolumeClaim tandem-cache, which is Pending (storage class local; access
+    mode ReadWriteOnce): no space
 - reason: the claim is bound
   pod: *unscheduled
   claim: {status: {phase: Bound}}

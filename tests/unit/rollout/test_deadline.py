@@ -11,7 +11,7 @@ from tandem import children, names
 from tandem.api.types import ServiceStatus, SpeculativeInferenceService
 from tandem.conditions.ready import rolls_out, status
 from tandem.conditions.situation import Situation
-from tandem.rollout.deadline import overdue
+from tandem.rollout.deadline import overdue, previous
 from tandem.rollout.decide import Decision
 from tandem.settings import Settings
 
@@ -233,3 +233,19 @@ def test_surge_stalls_and_waits(settings: Settings) -> None:
     told.step()
     found = told.tell(at(11))
     assert (found["Ready"], "Stalled" in found) == ("True/ServersAnswer", False), "a GPU became free at last"
+
+
+BACK: list[tuple[str, dict[str, str], str | None]] = [
+    ("it is being rolled out", {"currentRevision": "old"}, "old"),
+    ("it serves", {"currentRevision": "new", "fallbackRevision": "older"}, "older"),
+    ("it is the first", {}, None),
+    ("it serves, and kept the minimum since", {"currentRevision": "new"}, None),
+    ("it would go back to itself", {"currentRevision": "new", "fallbackRevision": "new"}, None),
+    ("what was before cannot be rendered", {"currentRevision": "newer operator's"}, None),
+]
+
+
+@pytest.mark.parametrize(("reason", "shown", "wanted"), BACK, ids=[row[0] for row in BACK])
+def test_what_there_is_to_go_back_to(reason: str, shown: dict[str, str], wanted: str | None) -> None:
+    service = parse(QUICKSTART).model_copy(update={"status": ServiceStatus.model_validate(shown)})
+    assert previous(service, "new", {"new": 0, "old": 0, "older": 0}) == wanted, reason

@@ -9,13 +9,14 @@ from support.groups import GROUPS
 from support.services import QUICKSTART, parse
 from support.world import GOOD, World, bring_up
 from tandem import names
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import ServiceStatus, SpeculativeInferenceService
 from tandem.children.desired import Desired
 from tandem.children.metadata import identity
+from tandem.render import PodDefaults, Record
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Claim, Live, Observed, Workload
 from tandem.rollout.tasks import Stage
-from tandem.settings import Settings
+from tandem.settings import PullSecret, Settings
 
 EMBEDDED = {"autoscaling": {"maxReplicas": 2}}
 CACHED = {"target__model__uri": "hf://org/target"}
@@ -44,6 +45,23 @@ def test_of_a_new_service(reason: str, changes: dict[str, object], wanted: set[s
     assert not decision.passed
 
 
+@pytest.mark.parametrize(("mode", "profile"), [("BLS", "reference"), ("LLMAPI", "trtllm-26.07")])
+def test_what_a_new_revision_is_rendered_with(mode: str, profile: str, settings: Settings) -> None:
+    """All that an administrator gives, and what this operator's images can do."""
+    resources = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}}
+    jobs = settings.jobs.model_copy(update={"resources": resources, "image_pull_secrets": [PullSecret(name="hub")]})
+    given = settings.model_copy(update={"jobs": jobs, "user_ids": "Platform", "serving_image": "serving:2"})
+    revision = decide(parse(QUICKSTART, runtime={"mode": mode, "profile": profile}), given, Observed()).revision
+    assert revision
+    record = Record.model_validate_json(revision.files["record.json"])
+    assert record.pods == PodDefaults(
+        user_ids="Platform", init_resources=resources, image_pull_secrets=("hub",), open_ai=True
+    )
+    assert (record.renderer, record.serving_image) == ("v1", "serving:2")
+    assert record.profile == settings.profile(profile)
+    assert record.answers_upstream_unary is (mode == "LLMAPI")
+
+
 def test_of_a_service_whose_tasks_have_passed(service: SpeculativeInferenceService, settings: Settings) -> None:
     world = World(settings)
     first = bring_up(world, service)
@@ -66,6 +84,19 @@ def test_what_serves_is_wanted_while_another_revision_is_on_its_way_or_refused(
         assert not decision.passed
         assert decision.desired.workload == first
     assert fields(refused.desired) == {"workload"}
+
+
+def test_what_was_given_up_is_checked_anew_before_another_serves_instead(settings: Settings) -> None:
+    """Its check is not there any more, say."""
+    world = World(settings)
+    first = bring_up(world, parse(QUICKSTART)).serves
+    edited = parse(QUICKSTART, target__model__uri="file:///other", rollout={"strategy": "Replace"})
+    revision = decide(edited, settings, world.observed()).revision
+    assert revision
+    shown = ServiceStatus.model_validate({"currentRevision": first, "failedRevision": revision.digest})
+    given_up = edited.model_copy(update={"status": shown})
+    decision = decide(given_up, settings, world.observed())
+    assert (decision.instead, decision.serves) == (None, revision.digest)
 
 
 def test_what_serves_is_left_alone_where_its_revision_is_not_known(settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """Many interleavings, the same in each run; `make simulate` draws new ones."""
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from support.simulation.interleavings import Interleavings
 from support.simulation.mutants import MUTANTS, mutated
+from tandem.process.operator import COLLECTED
 
 ASKED = os.environ.get("SIMULATED_INTERLEAVINGS")
 """How many to draw anew."""
@@ -27,9 +29,13 @@ BUDGET = settings(
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
+    """No log; and garbage is collected as in the operator itself."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*COLLECTED)
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
+    gc.set_threshold(*thresholds)
 
 
 @pytest.mark.parametrize("half", ["Left", "Right"])
@@ -38,7 +44,12 @@ def test_all_come_to_the_same_end(half: str) -> None:
     run_state_machine_as_test(type(half, (Interleavings,), {}), settings=BUDGET)
 
 
-QUICK = ("what is applied names no UID", "a status names no UID", "objects of others are taken")
+QUICK = (
+    "what is applied names no UID",
+    "a status names no UID",
+    "objects of others are taken",
+    "children of another owner are ours",
+)
 """Those that are found within a second; `make simulate` tries all."""
 
 
