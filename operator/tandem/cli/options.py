@@ -22,7 +22,7 @@ EXIT_FAILED = 1
 EXIT_NOT_READY = 3
 """2 is of wrong options."""
 OUTPUT_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a write to standard output, beside a closed pipe, which typer ends without a word."""
+"""Errors of a write to standard output; typer handles a closed pipe itself, and prints nothing."""
 PANEL = "Connection"
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.", rich_help_panel=PANEL)

@@ -120,7 +120,7 @@ async def test_what_is_asked_of_pods(
 
 
 async def test_no_redirect_is_followed(pods: Pods) -> None:
-    """A pod is anybody's: the operator asks nobody else on its word."""
+    """Anybody may run a pod: the operator follows no redirect that one answers with."""
     pods.answer = web.Response(status=302, headers={"Location": "/elsewhere"})
     assert await progress([pod()]) == {"p": ""}
 
