@@ -22,7 +22,7 @@ from tandem.cluster.kinds import OPTIONAL, SERVICES_KIND, Kind
 from tandem.errors import Refused, Transient
 from tandem.process.events import EventSource
 from tandem.process.reconcile import Key
-from tandem.process.watches import Picture, Sighting, service_key
+from tandem.process.watches import Picture, Sighting, keys, service_key
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Resync:
 
     async def compare(self) -> WatchComparison:
         """Compare all kinds, one after the other."""
-        began, keys, dead = time.monotonic(), set[Key](), list[Picture]()
+        began, asked, dead = time.monotonic(), set[Key](), list[Picture]()
         problems, forbidden, scopes = list[str](), list[str](), set[str | None]()
         pairs: list[tuple[Picture, str | None]] = [(self.source, scope) for scope in self.scopes]
         for picture, scope in [*pairs, *((child, child.namespace) for child in self.children)]:
@@ -127,17 +127,17 @@ class Resync:
                 continue
             finally:
                 self.moved_at = time.monotonic()
-            keys |= found.keys
+            asked |= found.keys
             dead += [one for one in found.dead if one not in dead]
             scopes |= {scope} if picture is self.source else set()
         if self._set_problem(problems, forbidden):
-            keys |= {one.key for one in self.source.seen.copy().values() if one.key}
+            asked |= keys(*self.source.seen.copy().values())
         if scopes:
             self.compared_at = time.monotonic()
             if self._missing(scopes) and self.source not in dead:
                 dead.append(self.source)
         self.took = time.monotonic() - began
-        return WatchComparison(keys, dead)
+        return WatchComparison(asked, dead)
 
     async def _compare(self, picture: Picture, scope: str | None) -> WatchComparison:
         before = dict(picture.seen)
@@ -154,14 +154,14 @@ class Resync:
         if picture.lists:
             return WatchComparison(set(), [])
         counters.MISSED_EVENTS.inc(len(missed))
-        keys = {key for uid in missed if (key := (gone.get(uid) or listed[uid]).key)}
+        asked = {key for uid in missed for key in keys(seen.get(uid), listed.get(uid))}
         quiet = now - picture.heard_at >= QUIET_SECONDS
         again = [at for uid, (one, at) in since.items() if uid in last and last[uid][0] == one]
         dead = picture.follows and any(quiet or now - at >= OVERDUE_SECONDS for at in again)
         if missed:
             uid, one = next(iter(missed.items()))
             log.info("the watch of %s missed %d changes, such as %s: %s", picture.kind.plural, len(missed), uid, one)
-        return WatchComparison(keys, [picture] if dead else [])
+        return WatchComparison(asked, [picture] if dead else [])
 
     def _missing(self, scopes: set[str | None]) -> bool:
         """Whether kopf watches some of `scopes` not, or services not for the second time."""

@@ -83,6 +83,11 @@ def concerns(before: Sighting | None, now: Sighting | None) -> bool:
     return not (before and now and before.digest and before.digest == now.digest)
 
 
+def keys(*sightings: Sighting | None) -> set[Key]:
+    """Of the services that an object belonged to at each sighting."""
+    return {each.key for each in sightings if each and each.key}
+
+
 def _acted_on(autoscaler: Mapping[str, Any]) -> str:
     """Digest of an autoscaler's spec, its owner and labels, and how its conditions stand."""
     meta, status = autoscaler["metadata"], autoscaler.get("status", {})
@@ -105,10 +110,10 @@ class ChildWatch(Reflector[Sighting]):
         return not (self.listed.is_set() or self.problem)
 
     def changed(self, before: Sighting | None, now: Sighting | None) -> None:
-        """Pass the service's key on."""
-        seen = now or before
-        if seen and seen.key and concerns(before, now):
-            self._on_event(seen.key)
+        """Pass the service's key on; both, where somebody gave the child another service's label."""
+        if concerns(before, now):
+            for key in keys(before, now):
+                self._on_event(key)
 
 
 class ChildWatches:

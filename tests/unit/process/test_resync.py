@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from support.metadata import OWNED, meta
+from tandem import names
 from tandem.cluster.kinds import DISRUPTION_BUDGET, POD, SERVICES_KIND, Kind
 from tandem.errors import Forbidden, Refused, Transient
 from tandem.process.health import Health
@@ -118,6 +119,12 @@ async def test_a_missed_change_is_reconciled_and_twice_missed_is_a_dead_watch() 
     assert await compared() == ({KEY}, ["Pod"]), "and no other"
     compared.pods.seen = {"uid-p": Sighting("7", KEY)}
     assert await compared() == (set(), [])
+
+
+async def test_a_missed_change_of_the_label_concerns_both_services() -> None:
+    compared = Compared(meta("p", "8", **{names.LABEL_SERVICE: "other"}))
+    compared.pods.seen = {"uid-p": Sighting("7", KEY)}
+    assert await compared() == ({KEY, Key("ns", "other")}, [])
 
 
 async def test_a_missed_deletion_is_reconciled_and_twice_missed_is_a_dead_watch() -> None:

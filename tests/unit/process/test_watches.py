@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.metadata import OWNED, meta
+from tandem import names
 from tandem.cluster.kinds import (
     BY_KIND,
     CONFIGMAP,
@@ -100,6 +101,20 @@ async def test_one_kind_that_may_not_be_listed_leaves_the_others_watched() -> No
     assert await asyncio.wait_for(told.get(), 60) == Key("ns", "svc")
     follows = {watch.kind: watch.follows for watch in watches.all}
     assert {kind for kind, so in follows.items() if not so} == {DISRUPTION_BUDGET, LEADER_WORKER_SET}
+    task.cancel()
+
+
+async def test_a_child_with_the_label_of_another_service_concerns_both() -> None:
+    """Or the one that lost it would wait for a chance to be looked at."""
+    api, told = FakeApi(), asyncio.Queue[Key]()
+    api.pods = [meta("p", "7", **OWNED)]
+    watches = ChildWatches(api, [None], told.put_nowait)  # type: ignore[arg-type]
+    task = asyncio.create_task(watches.run())
+    await asyncio.wait_for(watches.first_lists(), 60)
+    stolen = meta("p", "8", **{names.LABEL_SERVICE: "other"})
+    api.events.put_nowait({"type": "MODIFIED", "object": {"metadata": stolen}})
+    found = {await asyncio.wait_for(told.get(), 60) for _ in range(2)}
+    assert found == {Key("ns", "svc"), Key("ns", "other")}
     task.cancel()
 
 
