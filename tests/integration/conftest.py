@@ -360,7 +360,7 @@ class AuditLog:
         return [entry for entry in found if entry["requestReceivedTimestamp"] >= self.since]
 
     def operator_writes(self, namespace: Namespace) -> list[str]:
-        """`verb resource/subresource/name` of the operator's writes in a namespace; not of those that were refused
+        """`verb resource/subresource/name` of the operator's writes in a namespace; not of changes that were refused
         as another's write came between (409), which are tried again."""
         found = []
         for entry in self.entries():
@@ -369,7 +369,8 @@ class AuditLog:
             if reads or entry["stage"] != "ResponseComplete" or not agent.startswith(("tandem/", "kopf")):
                 continue
             ref = entry.get("objectRef", {})
-            if ref.get("namespace") != namespace.name or entry.get("responseStatus", {}).get("code") == 409:
+            refused = entry["verb"] != "create" and entry.get("responseStatus", {}).get("code") == 409
+            if ref.get("namespace") != namespace.name or refused:
                 continue
             found.append(f"{entry['verb']} {ref.get('resource')}/{ref.get('subresource', '')}/{ref.get('name')}")
         return found
