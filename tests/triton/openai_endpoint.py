@@ -6,12 +6,13 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Self
-
-import openai
+from typing import TYPE_CHECKING, Self
 
 from cluster.ports import free_port
 from triton.harness import REPOSITORY_ROOT, TritonServer
+
+if TYPE_CHECKING:
+    import openai
 
 ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"
 NAME = "pair"
@@ -45,8 +46,10 @@ class OpenAiEndpoint:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self, key: str = "none") -> openai.OpenAI:
+    def client(self, key: str = "none") -> "openai.OpenAI":
         """OpenAI's own client."""
+        import openai  # where a benchmark runs it may be missing
+
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
     def healthy(self) -> bool:

@@ -16,6 +16,7 @@ from bench.gpu.served.measure import Counters
 from bench.gpu.served.prompts import Prompt
 from bench.gpu.served.repository import ROLES, Engines, build, build_llm_api
 from bench.gpu.served.ways import CASES, WAYS
+from bench.gpu.served.ways import bls as name_of
 from reference_llm.llmapi.llm_args import LlmArgs
 from tandem_serving.requests.tokenizer import Tokenizer
 from triton.bls_client import PAIR
@@ -91,7 +92,7 @@ def test_a_case_is_sent_as_it_says() -> None:
     assert tensors["num_draft_tokens"] == (4).to_bytes(4, "little")
     assert {"seed", "temperature", "top_p"} <= set(tensors)
     message, tensors = sent("adaptive")
-    assert message.model_name == "bls_adaptive"
+    assert message.model_name == "speculative_bls"
     assert not {"num_draft_tokens", "seed"} & set(tensors)
     message, tensors = sent("engine")
     assert message.model_name == "tensorrt_llm_engine"
@@ -134,8 +135,8 @@ def test_each_way_has_a_bls_of_its_own_over_the_same_engines(tmp_path: Path, mon
     engines = Engines({role: PAIR / role for role in ROLES}, placed, separate=True)
     models = build(tmp_path, engines, WAYS)
     for way in WAYS:
-        bls = (models / f"bls_{way}/config.pbtxt").read_text()
-        assert f'name: "bls_{way}"' in bls
+        bls = (models / name_of(way) / "config.pbtxt").read_text()
+        assert f'name: "{name_of(way)}"' in bls
         assert ("tensorrt_llm_engine_rounds" in bls) == (way in ("fixed", "adaptive"))
         assert '"tensorrt_llm_draft_engine"' in bls
         assert 'key: "separate_devices" value { string_value: "true" }' in bls

@@ -19,7 +19,7 @@ sys.modules["triton"] = _triton = types.ModuleType("triton")
 _triton.__path__ = [str(TESTS / "triton")]
 
 from bench.bls import client  # noqa: E402
-from bench.gpu.served import prompts, report, servers  # noqa: E402
+from bench.gpu.served import aiperf, prompts, report, servers  # noqa: E402
 from bench.gpu.served.load import Window  # noqa: E402
 from bench.gpu.served.repository import ROLES, Engines  # noqa: E402
 from bench.gpu.served.ways import CASES, LLM_API, LONGEST, Case  # noqa: E402
@@ -45,6 +45,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=400, help="tokens of each prompt; 0: as they are")
     parser.add_argument("--max-seq-len", type=int, default=640, help="tokens of a sequence at most")
     parser.add_argument("--slots", type=int, default=144, help="sequences whose KV an engine keeps")
+    parser.add_argument("--target-gpus", default="0", help="indices of the target's GPUs: over several it is split")
     parser.add_argument("--draft-gpu", type=int, default=0, help="index of the draft's GPU")
     parser.add_argument("--llm-api-gpu", type=int, default=0, help="index of the GPU of mode LLMAPI")
     parser.add_argument("--known", type=int, default=64, help="prompts that are sent again and again")
@@ -55,6 +56,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=float, default=0.8, help="seconds of load before a window")
     parser.add_argument("--repeats", type=int, default=1, help="windows of each case, one after all others")
     parser.add_argument("--in-a-row", type=int, default=1, help="windows in a row where the draft length is adaptive")
+    parser.add_argument(
+        "--aiperf", help="how AIPerf is called: alone and adaptive once more, through its chat endpoint"
+    )
     parser.add_argument("--load", type=Path, help="the load program, built already")
     parser.add_argument("--about", type=json.loads, default={}, help="JSON object for the head of the file")
     parser.add_argument("--out", type=Path, default=Path("build/gpu-bls.json"))
@@ -66,7 +70,10 @@ def engines(options: argparse.Namespace) -> Engines:
     common = {"backend": "numpy"} if options.numpy else {"backend": "torch", "kv_cache_bytes": str(1 << 40)}
     common |= {"max_seq_len": str(options.max_seq_len), "max_num_tokens": "1024"}
     common["max_num_sequences"] = str(options.slots)
-    placed = {"target": common, "draft": {**common, "gpu_device_ids": str(options.draft_gpu)}}
+    placed = {
+        "target": {**common, "gpu_device_ids": options.target_gpus},
+        "draft": {**common, "gpu_device_ids": str(options.draft_gpu)},
+    }
     folders = {role: options.checkpoints / role for role in ROLES}
     return Engines(folders, placed, separate=options.draft_gpu > 0)
 
@@ -88,6 +95,12 @@ def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
                 row = started.of(case).run(case, next(sources[case.new_prompts]), window)
                 print(report.line(row), flush=True)
                 yield row
+        if options.aiperf:
+            texts = [prompt.text for prompt in next(sources[False])]
+            tokenizer = options.checkpoints / "target"
+            yield from aiperf.rows(
+                options.aiperf, started.bls.server, tokenizer, texts, options.streams, options.max_tokens
+            )
 
 
 def _prompts(options: argparse.Namespace, new_ones: bool) -> dict[bool, Iterator[list[prompts.Prompt]]]:

@@ -35,7 +35,7 @@ class Bench:
     """A running server, its engines' meters, if they have any, and the load's `program`."""
 
     def __init__(self, server: TritonServer, meters: Mapping[str, Meter], program: Path) -> None:
-        self._server = server
+        self.server = server
         self._meters = meters
         self._program = program
 
@@ -43,7 +43,7 @@ class Bench:
         """A row of the table. Raises LoadError."""
         samples: list[Counters] = []
         sent = load.messages(case, prompts, window)
-        figures = load.play(self._program, self._server.grpc_url, window, sent, lambda: samples.append(self._read()))
+        figures = load.play(self._program, self.server.grpc_url, window, sent, lambda: samples.append(self._read()))
         first, last = samples
         return {
             "case": case.name,
@@ -54,7 +54,7 @@ class Bench:
         }
 
     def _read(self) -> Counters:
-        page = self._server.metrics()
+        page = self.server.metrics()
         meters = {role: meter.read() for role, meter in self._meters.items()}
         positions = [_counter(page, f'{_PREFIX}accepted_tokens_per_pos_total{{position="{i}"}}') for i in range(16)]
         return Counters(

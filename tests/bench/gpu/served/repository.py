@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.bls.measure import set_parameters
-from bench.gpu.served.ways import LONGEST, WAYS
+from bench.gpu.served.ways import LONGEST, WAYS, bls
 from triton import llmapi_client
 from triton.repository import CLIENT_MODELS, COLLECTORS, STREAMS, assemble, variables
 from triton.repository import ROUNDS as ROUND_MODELS
@@ -45,8 +45,8 @@ def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
     for way in ways:
         made = assemble(folder / way, [_BLS], variables(*pair, **{**common, **WAYS[way]}))
         config = made / _BLS / "config.pbtxt"
-        config.write_text(config.read_text().replace(_BLS, f"bls_{way}"))
-        shutil.move(made / _BLS, models / f"bls_{way}")
+        config.write_text(config.read_text().replace(_BLS, bls(way)))
+        shutil.move(made / _BLS, models / bls(way))
     return models
 
 

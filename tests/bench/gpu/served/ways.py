@@ -23,6 +23,11 @@ LLM_API = "llm_api"
 _MODELS = {ENGINE: "tensorrt_llm_engine", LLM_API: "tensorrt_llm_stream"}
 
 
+def bls(way: str) -> str:
+    """The Triton model of a way: the adaptive one has the name that the OpenAI endpoint calls."""
+    return "speculative_bls" if way == "adaptive" else f"bls_{way}"
+
+
 @dataclass(frozen=True)
 class Case:
     """`way`: of WAYS, ENGINE or LLM_API. `draft_len` 0: the target alone; None: the most that the BLS may draft.
@@ -41,7 +46,7 @@ class Case:
     @property
     def model(self) -> str:
         """The Triton model that clients call."""
-        return _MODELS.get(self.way, f"bls_{self.way}")
+        return _MODELS.get(self.way) or bls(self.way)
 
     @property
     def base(self) -> str:
