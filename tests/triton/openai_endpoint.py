@@ -15,7 +15,7 @@ from triton.harness import REPOSITORY_ROOT, TritonServer
 
 ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"
 NAME = "pair"
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 class OpenAiEndpoint:
