@@ -204,7 +204,7 @@ audit: venv ## Known vulnerabilities of what the locks pin: asks PyPI, and fails
 	  $(VENV)/bin/uv tool run --quiet pip-audit@2.9.0 --strict --disable-pip --require-hashes -r $$lock; done
 
 .PHONY: test
-test: lint deps binaries images ## All of the above, setting up what it needs
+test: deps binaries images ## All of the above, setting up what it needs
 	@# Side by side: servers and clusters mostly wait. A failure does not hide the others'.
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=line test-triton-e2e test-others
 
@@ -212,7 +212,7 @@ test: lint deps binaries images ## All of the above, setting up what it needs
 test-triton-e2e: venv
 	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
 test-others: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 unit docs fetcher cluster integration faults ipv6
+	@$(MAKE) --no-print-directory --keep-going -j 1 lint unit docs fetcher cluster integration faults ipv6
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again
