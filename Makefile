@@ -9,6 +9,8 @@ PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/tests:$(CURDIR)/images
 # Package clients trust the machine's certificate store (sites with a TLS proxy add theirs there).
 export UV_SYSTEM_CERTS := 1
+# Each process of a suite would compile all that it imports: pytest's tests take four times as long to collect.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## List the targets
@@ -210,9 +212,9 @@ test: deps binaries images ## All of the above, setting up what it needs
 
 .PHONY: test-triton-e2e test-others
 test-triton-e2e: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
+	@$(MAKE) --no-print-directory --keep-going -j 1 triton fetcher e2e
 test-others: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 lint unit docs fetcher cluster integration faults ipv6
+	@$(MAKE) --no-print-directory --keep-going -j 1 lint unit docs cluster integration faults ipv6
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again
