@@ -337,8 +337,8 @@ def operator_with(lasting_operator: OperatorProcess, tmp_path: Path) -> Iterator
         made.stop()
 
 
-LATE = ("Conflict", "NotFound")
-"""Reasons of the API server's answers to who wrote by what a watch had told before."""
+LATE = (404, 409)
+"""The API server's answers to who changed or deleted by what a watch had told before."""
 
 
 class AuditLog:
@@ -373,7 +373,8 @@ class AuditLog:
             if reads or entry["stage"] != "ResponseComplete" or not agent.startswith(("tandem/", "kopf")):
                 continue
             ref = entry.get("objectRef", {})
-            if ref.get("namespace") != namespace.name or entry.get("responseStatus", {}).get("reason") in LATE:
+            refused = entry["verb"] != "create" and entry.get("responseStatus", {}).get("code") in LATE
+            if ref.get("namespace") != namespace.name or refused:
                 continue
             found.append(f"{entry['verb']} {ref.get('resource')}/{ref.get('subresource', '')}/{ref.get('name')}")
         return found
