@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -128,6 +128,13 @@ class Site:
         seen = {"status": status, "children": {f"{c['kind']}/{c['metadata']['name']}": c for c in children}}
         renamed: dict[str, Any] = json.loads(json.dumps(seen).replace(name, "NAME"))
         return renamed
+
+    def assert_state(self, name: str, wanted: dict[str, Any]) -> None:
+        """That a service and its children are, or are again in a moment, as they were: what is repaired shows in the
+        status meanwhile, and whatever was changed in a child's generation for good."""
+        with suppress(AssertionError):
+            wait_for("the state", lambda: self.state(name) == wanted)
+        assert self.state(name) == wanted
 
     def label(self, name: str, component: str = "") -> str:
         """Selector of what belongs to a service, or of one component of it."""

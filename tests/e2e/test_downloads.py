@@ -166,7 +166,7 @@ def test_a_corrupted_file_is_refused_by_name_until_the_job_is_deleted(site: Site
 def test_a_download_that_is_killed_goes_on_and_is_served(site: Site, hub: Hub) -> None:
     """The node's own files say the same as the Hub's, so the quickstart's completions are the standard."""
     size = (REPOSITORY / "images/reference/pair/target/model.safetensors").stat().st_size
-    hub.fault(bytes_per_second=size / 120)  # the operator looks every 15 s, and a pod may not answer it at once
+    hub.fault(bytes_per_second=size / 240)  # the operator looks every 15 s, and a pod may not answer it at once
     site.apply(FETCHED, target=model("target"), draft=model("draft"))
 
     def progress() -> bool:

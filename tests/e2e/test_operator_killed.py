@@ -57,7 +57,7 @@ def test_killed_when_all_is_ready_nothing_changes(site: Site) -> None:
     wait_restarted(site, operator, 1)
     site.wait_reconciled("quickstart")
     assert site.server_pods("quickstart") == pods
-    assert site.state("quickstart") == before
+    site.assert_state("quickstart", before)
 
 
 def test_its_pod_lost_another_takes_over_and_nothing_changes(site: Site) -> None:
@@ -66,7 +66,7 @@ def test_its_pod_lost_another_takes_over_and_nothing_changes(site: Site) -> None
     wait_for("another pod to be Ready", lambda: any(map(is_ready, site.items("pods", OPERATOR, SYSTEM))))
     site.wait_reconciled("quickstart")
     assert site.server_pods("quickstart") == pods
-    assert site.state("quickstart") == before
+    site.assert_state("quickstart", before)
 
 
 def phase(site: Site, name: str, component: str) -> str:
@@ -105,6 +105,6 @@ def test_killed_while_a_service_comes_up_it_comes_to_the_same_end(site: Site, an
         kill(site)
     site.wait_condition(another, "Ready", "True")
     site.wait_reconciled(another)
-    assert site.state(another) == site.undisturbed
+    site.assert_state(another, site.undisturbed)
     assert (pods_made("job-controller"), pods_made("replicaset-controller")) == (1, 1)
     wait_restarted(site, operator, len(MOMENTS))

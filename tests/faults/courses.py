@@ -10,7 +10,7 @@ from .injected import Kill, Meanwhile, Stale
 from .proxy import Fault
 from .requests import Request
 from .scenarios import Scenario, Step
-from .world import PATIENCE_SECONDS, World
+from .world import PATIENCE_SECONDS, QUIET_SECONDS, World
 
 Course = Callable[[World, Scenario], Awaitable[Fault | None]]
 """Returns once the fault is over; what is left is for the operator to do."""
@@ -166,6 +166,7 @@ class Restarted:
 
     async def __call__(self, world: World, scenario: Scenario) -> None:
         """See the class."""
+        await world.settled(QUIET_SECONDS)
         before = world.written_at
         world.operator.kill()
         world.proxy.arm(Fault())

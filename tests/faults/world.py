@@ -22,7 +22,8 @@ QUIET_SECONDS = 3.0
 """Without a write: three comparisons with what the API server lists, and what they ask for."""
 STILL_SECONDS = 0.7
 """Without a change, before a fault."""
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
+"""For what comes within a few where nothing else runs."""
 RESTARTED_SECONDS = 0.3
 """From the end of an operator to the next one's beginning."""
 ALONE, TOGETHER = {"durationSeconds": 15, "renewSeconds": 5}, {"durationSeconds": 6, "renewSeconds": 2}

@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 RESYNC_SECONDS = 2.0
 """Between two comparisons of an operator's watches with what is there."""
-PATIENCE = 90.0
+PATIENCE = 180.0
 """Seconds for what takes a few where nothing else runs: how long is not what is tested."""
 
 
@@ -337,6 +337,10 @@ def operator_with(lasting_operator: OperatorProcess, tmp_path: Path) -> Iterator
         made.stop()
 
 
+LATE = (404, 409)
+"""The API server's answers to who changed or deleted by what a watch had told before."""
+
+
 class AuditLog:
     """Requests that the API server received since a moment.
 
@@ -360,8 +364,8 @@ class AuditLog:
         return [entry for entry in found if entry["requestReceivedTimestamp"] >= self.since]
 
     def operator_writes(self, namespace: Namespace) -> list[str]:
-        """`verb resource/subresource/name` of the operator's writes in a namespace; not of changes that were refused
-        as another's write came between (409), which are tried again."""
+        """`verb resource/subresource/name` of the operator's writes in a namespace; not of those that met another's
+        write or what was gone by then, of which a watch tells a moment later."""
         found = []
         for entry in self.entries():
             agent = entry.get("userAgent", "")
@@ -369,11 +373,24 @@ class AuditLog:
             if reads or entry["stage"] != "ResponseComplete" or not agent.startswith(("tandem/", "kopf")):
                 continue
             ref = entry.get("objectRef", {})
-            refused = entry["verb"] != "create" and entry.get("responseStatus", {}).get("code") == 409
+            refused = entry["verb"] != "create" and entry.get("responseStatus", {}).get("code") in LATE
             if ref.get("namespace") != namespace.name or refused:
                 continue
             found.append(f"{entry['verb']} {ref.get('resource')}/{ref.get('subresource', '')}/{ref.get('name')}")
         return found
+
+
+def quiet(cluster: Cluster, namespace: Namespace, seconds: float = 2.0) -> AuditLog:
+    """Listen from now on, once the operator has written nothing in a namespace for so long: what it has begun with,
+    an Event behind a status, say, is over."""
+
+    def listening() -> AuditLog | None:
+        begun = AuditLog(cluster.audit_log)
+        time.sleep(seconds)
+        return None if begun.operator_writes(namespace) else begun
+
+    found: AuditLog = wait_for("the operator to write no more", listening)
+    return found
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import yaml
 from cluster.core import Cluster
 from faults.proxy import Fault, Proxy, client_session, kubeconfig
 
-STARTS_SECONDS = 20
+STARTS_SECONDS = 180
 CLOSES_SECONDS = 0.25
 """Until TLS connections are closed: https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown."""
 

@@ -230,5 +230,10 @@ def collapse_acceptance(team: Namespace, load: Load, server: Server) -> tuple[di
     before = wait_for("the rate, and what a replica can do", measured, log=server.log)
     load.sequences, load.acceptance = 6 * (1 + 2 * 0.9), 0.0
     wait_replicas(team, server, lambda count: count > before["desiredReplicas"])
-    # A report may be without one for a moment, as pods come.
-    return before, wait_for("a decision", lambda: decision(team, server), log=server.log)
+
+    def known() -> dict[str, Any] | None:
+        now = decision(team, server)
+        return now if now.get("capacityPerReplica") else None
+
+    # A report may be without it for a moment, as pods come.
+    return before, wait_for("a decision", known, log=server.log)

@@ -55,7 +55,7 @@ def prometheus(folder: Path, pods: list[ScrapeTarget], web: Path | None = None, 
         yield f"{'https' if web else 'http'}://{address}"
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(240)
 
 
 def wait_ready(log: Path, process: "subprocess.Popen[bytes]") -> None:

@@ -20,7 +20,7 @@ from tandem import children
 from tandem.autoscaling.horizontal import TO_ZERO
 from tandem.settings import Settings
 
-from .conftest import KEDA_CRD, SERVICE, AuditLog, Namespace, OperatorProcess, install_scaled_objects, wait_for
+from .conftest import KEDA_CRD, SERVICE, AuditLog, Namespace, OperatorProcess, install_scaled_objects, quiet, wait_for
 from .dry_run import dry_run
 
 EMBEDDED = {"maxReplicas": 9}
@@ -72,8 +72,7 @@ def test_replicas_are_kept_until_somebody_decides(
     wait_for("the Deployment to follow", lambda: replicas(namespace) == (5, 5))
     namespace.wait("Ready", "True")
     wait_for("the status to tell of it", lambda: counted(namespace) == {5}, log=operator.log)
-    time.sleep(2)
-    audit = AuditLog(cluster.audit_log)
+    audit = quiet(cluster, namespace)
     time.sleep(4 * HPA_SYNC_SECONDS)  # looks of the autoscaler, which writes its status each time
     assert replicas(namespace) == (5, 5), "a person's number is not fought over"
     assert audit.operator_writes(namespace) == [], "nor does its counting make writes"

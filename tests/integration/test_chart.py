@@ -156,9 +156,10 @@ def rights(release: Release) -> set[tuple[str, str]]:
     }
 
 
-NOT_USED_HERE = {("update", f"speculativeinferenceservices/finalizers.{GROUP}"), ("list", "events")}
-"""Asked for by an admission plugin that is off here (rbac comment in the chart); and what is read of a Job or pod
-that has waited, see `test_operator`."""
+NOT_USED_HERE = {("update", f"speculativeinferenceservices/finalizers.{GROUP}")}
+"""Asked for by an admission plugin that is off here (rbac comment in the chart)."""
+IF_BUSY = {("list", "events")}
+"""Of a Job or pod that has waited: whether one does is the machine's matter. See `test_operator`."""
 
 
 @pytest.mark.parametrize("scope", ["everywhere", "one_team"])
@@ -212,7 +213,7 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
     entries = [e for e in audit.entries() if e["user"]["username"] == release.account]
     forbidden = [e["requestURI"] for e in entries if e.get("responseStatus", {}).get("code") == 403]
     assert forbidden == []
-    assert used(entries) == rights(release) - NOT_USED_HERE
+    assert used(entries) | IF_BUSY == rights(release) - NOT_USED_HERE
 
 
 CAN = [

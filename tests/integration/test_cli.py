@@ -81,6 +81,7 @@ def _diff_of_a_live_service(namespace: Namespace, file: Path, tmp_path: Path, *o
     same = run("diff", "-f", file, *options)
     assert (same.exit_code, same.stdout) == (0, ""), same.output
     assert same.stderr == f"{namespace.name}/svc: nothing changes for its children\n"
+    namespace.wait_settled()
     before = namespace.get("sis", "svc")["metadata"]["resourceVersion"]
     more = run("diff", "-f", written(tmp_path, replicas=2), *options)
     assert (more.exit_code, more.stderr) == (1, f"{namespace.name}/svc: pods stay as they are\n"), more.output

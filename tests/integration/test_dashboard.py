@@ -55,7 +55,7 @@ def metrics_server_page() -> bytes:
 
 def ask(url: str, path: str, **query: str) -> Any:
     """`data` of an answer of Prometheus' API."""
-    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=60) as reply:
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=240) as reply:
         return json.loads(reply.read())["data"]
 
 
@@ -101,7 +101,7 @@ def of_pod(url: str) -> dict[str, Any]:
 def complete(url: str) -> None:
     """A request to it."""
     body = json.dumps({"model": "m", "prompt": "x", "stream": True}).encode()
-    with urllib.request.urlopen(f"{url}/v1/completions", data=body, timeout=60) as reply:
+    with urllib.request.urlopen(f"{url}/v1/completions", data=body, timeout=240) as reply:
         reply.read()
 
 

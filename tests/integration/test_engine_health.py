@@ -88,7 +88,7 @@ def test_a_failure_is_told_once_whoever_looks(
 def test_time_alone_ends_it(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply()
     namespace.wait_settled()
-    fail_engine(namespace, HEALTHY_SECONDS - 30)
+    fail_engine(namespace, HEALTHY_SECONDS - 45)
     namespace.wait("EngineHealthy", "False")
     wait_for("the condition to go", lambda: condition(namespace) is None, log=operator.log)
     assert failed(namespace) == ["EngineFailed"]

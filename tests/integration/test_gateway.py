@@ -9,7 +9,7 @@ import pytest
 
 from cluster.core import Cluster
 
-from .conftest import AuditLog, Namespace, OperatorProcess, wait_established, wait_for
+from .conftest import RESYNC_SECONDS, Namespace, OperatorProcess, quiet, wait_established, wait_for
 from .gateway import CRDS, NAMES, POOL, ROUTE
 
 
@@ -57,8 +57,8 @@ def test_a_route_waits_for_its_definition_and_shows_what_the_gateway_reports(
     report(namespace, "httproutes", "False", "NoMatchingListenerHostname")
     namespace.wait("RouteAccepted", "False/NoMatchingListenerHostname")
     assert "HTTPRoute svc-openai: Gateway public: by the test" in namespace.message("RouteAccepted")
-    audit = AuditLog(cluster.audit_log)
-    time.sleep(5)
+    audit = quiet(cluster, namespace)
+    time.sleep(2 * RESYNC_SECONDS)
     assert not audit.operator_writes(namespace), "the API server's defaults are no change"
     namespace.apply()
     wait_for("both to go", lambda: not there(namespace), log=operator.log)

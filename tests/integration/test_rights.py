@@ -112,7 +112,8 @@ def test_a_child_that_may_not_be_written_leaves_the_others_repaired(
     namespace.apply()
     namespace.wait("Ready", "True")
     grant(limited.cluster, role, ("patch", "services"))
-    time.sleep(1)  # until the authorizer knows
+    asked = ("auth", "can-i", "patch", "services", f"--as=system:serviceaccount:{HOME}:{ROLE}")
+    wait_for("the API server to know", lambda: not namespace.cluster.kubectl.works("-n", namespace.name, *asked))
     namespace.run("delete", "service", "svc-triton")
     namespace.run("delete", "pdb", "svc-server")
     namespace.wait("Stalled", "True/RightMissing")

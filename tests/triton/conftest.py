@@ -11,20 +11,25 @@ from triton.harness import TritonServer
 
 __all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]
 
-# `--skip-unchanged`: tests of what only tests and benchmarks use, and what they read beside Python modules.
+# `--skip-unchanged`: tests of what only tests and benchmarks use, those that compare what servers say, and what they
+# read beside Python modules. Not those that start other programs of the operator's or of the image's.
 ENGINE = ["images/reference", "images/serving", "operator/tandem/render", "tests/triton"]
 BENCH = [*ENGINE, "tests/bench"]
 UNTIL_CHANGED = {
     "test_again": ENGINE,
     "test_bare_bls": BENCH,
     "test_bench": BENCH,
+    **dict.fromkeys(("test_bls.", "test_bls_exact", "test_bls_padded", "test_bls_streams", "test_llmapi"), ENGINE),
     "test_clocked_bls": BENCH,
     "test_engine.": ENGINE,
     "test_engine_faults": ENGINE,
     "test_harness": ENGINE,
+    "test_long_texts": BENCH,
     "test_reference_llm": ENGINE,
     "test_served": BENCH,
     "test_stub_engine": BENCH,
+    "test_upstream_clients": ENGINE,
+    "test_upstream_comparison": ENGINE,
 }
 
 

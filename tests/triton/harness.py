@@ -209,7 +209,7 @@ class TritonServer:
 
     def metrics(self) -> str:
         """The Prometheus text of the metrics port."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports.metrics}/metrics", timeout=60) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports.metrics}/metrics", timeout=240) as reply:
             text: bytes = reply.read()
         return text.decode()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"
 NAME = "pair"
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 class OpenAiEndpoint:

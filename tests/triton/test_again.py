@@ -24,7 +24,7 @@ def end(server, words, number):
     with (server._home / "log").open("a") as log:
         log.write(words + "\\n")
     os.kill(server.pid, number)
-    server._process.wait(60)
+    server._process.wait(240)
 
 def abort(server, words=ABORTED):
     end(server, f"terminate called after throwing an instance of '{words}'", signal.SIGABRT)

@@ -267,7 +267,7 @@ def engine_answer(server: TritonServer, rows: list[list[int]]) -> list[list[int]
 def test_http_generate_and_generate_stream(server: TritonServer) -> None:
     def post(path: str, **body: Any) -> str:
         data = json.dumps({"text_input": TEXTS[3], "max_tokens": 16, **body}).encode()
-        with urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", data, timeout=60) as reply:
+        with urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", data, timeout=240) as reply:
             answer: bytes = reply.read()
             return answer.decode()
 
@@ -294,7 +294,7 @@ def test_a_parameter_that_nobody_knows_is_refused(faulty: TritonServer, path: st
 
 def post(server: TritonServer, path: str, body: dict[str, Any]) -> str:
     url = f"{server.http_url}/v2/models/{path}"
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60) as reply:
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=240) as reply:
         answer: bytes = reply.read()
         return answer.decode()
 
@@ -310,7 +310,7 @@ def test_parameters_of_triton_pass_and_inputs_sent_as_such_do_not(server: Triton
             client.async_stream_infer(
                 model, sent, priority=1, timeout=int(6e7), enable_empty_final_response=True, parameters=parameters
             )
-            return [answers.get(timeout=60)]
+            return [answers.get(timeout=240)]
 
     [answered] = ask()
     assert not isinstance(answered, InferenceServerException), answered
@@ -321,7 +321,7 @@ def test_parameters_of_triton_pass_and_inputs_sent_as_such_do_not(server: Triton
 def test_http_error_is_the_client_s(faulty: TritonServer) -> None:
     body = json.dumps({"text_input": "", "max_tokens": 16}).encode()
     with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(f"{faulty.http_url}/v2/models/tensorrt_llm_bls/generate", body, timeout=60)
+        urllib.request.urlopen(f"{faulty.http_url}/v2/models/tensorrt_llm_bls/generate", body, timeout=240)
     with error.value as answer:
         assert answer.code == 400
 
@@ -343,7 +343,7 @@ def test_the_startup_probe_succeeds(server: TritonServer, tmp_path: Path) -> Non
     (tmp_path / "tensorrt_llm_bls").mkdir()  # as in the server's repository
     entrypoint = REPOSITORY_ROOT / "images/serving/entrypoint.py"
     command = [sys.executable, str(entrypoint), "probe", "--port", str(server.ports.http), "--models", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("tensorrt_llm_bls generates: ")
 

@@ -71,10 +71,21 @@ REQUESTS: list[tuple[str, dict[str, Any], bool]] = [
 NAMES = [what for what, *_ in REQUESTS]
 
 
+Alone = Callable[[str, dict[str, Any]], list[list[Response]]]
+
+
 @pytest.fixture(scope="module")
-def plain(server: TritonServer) -> list[list[int]]:
-    """The tokens of each prompt when nothing is asked for."""
-    return [ids(stream(server.grpc_url, inputs(prompt, max_tokens=MAX_TOKENS))) for prompt in PROMPTS]
+def alone(server: TritonServer) -> Alone:
+    """What the target alone says to each prompt, and the scores of each token: once for each sort of request."""
+    known: dict[str, list[list[Response]]] = {}
+
+    def said(what: str, more: dict[str, Any]) -> list[list[Response]]:
+        if what not in known:
+            asked = {"max_tokens": MAX_TOKENS, "num_draft_tokens": 0, **SCORES, **more}
+            known[what] = [stream(server.grpc_url, inputs(prompt, **asked)) for prompt in PROMPTS]
+        return known[what]
+
+    return said
 
 
 Compare = Callable[[list[Response], list[Response], str], None]
@@ -82,25 +93,26 @@ Compare = Callable[[list[Response], list[Response], str], None]
 
 @pytest.mark.parametrize(("what", "more", "changes"), REQUESTS, ids=NAMES)
 def test_every_step_is_the_target_s(
-    server: TritonServer, plain: list[list[int]], what: str, more: dict[str, Any], changes: bool
+    server: TritonServer, alone: Alone, what: str, more: dict[str, Any], changes: bool
 ) -> None:
     """Streams at once, and one request of all prompts that is not streamed.
 
     With the scores of each token asked for, which the server's rounds have no room for.
     """
+    expected = alone(what, more)
+    assert (tokens_of(expected) != tokens_of(alone("greedy", {}))) is changes, "else one that is lost would not show"
     asked = {"max_tokens": MAX_TOKENS, **SCORES, **more}
-    alone = as_the_target(server, what, asked, same_scores, LENGTHS[1:2])
-    assert (alone != plain) is changes, "else a setting that is lost would not show"
+    as_the_target(server, expected, what, asked, same_scores, LENGTHS[1:2])
 
 
 @pytest.mark.parametrize(("what", "more", "changes"), REQUESTS, ids=NAMES)
 def test_every_step_in_the_server_s_rounds_is_the_target_s(
-    server: TritonServer, plain: list[list[int]], what: str, more: dict[str, Any], changes: bool
+    server: TritonServer, alone: Alone, what: str, more: dict[str, Any], changes: bool
 ) -> None:
     """The same without scores, at the shortest and the longest draft: rounds are made in the server."""
+    expected = alone(what, more)
     before, lengths = rows_of_rounds(server), (LENGTHS[0], LENGTHS[-1])
-    alone = as_the_target(server, what, {"max_tokens": MAX_TOKENS, **more}, same, lengths)
-    assert (alone != plain) is changes, "else a setting that is lost would not show"
+    as_the_target(server, expected, what, {"max_tokens": MAX_TOKENS, **more}, same, lengths)
     assert rows_of_rounds(server) - before > MAY_JOIN * (len(lengths) + 1) * len(PROMPTS), (
         "drafts are verified in rounds"
     )
@@ -152,11 +164,20 @@ def every_setting(i: int, sampled: bool) -> dict[str, Any]:
     }
 
 
+def tokens_of(answers: list[list[Response]]) -> list[list[int]]:
+    """The tokens of each prompt."""
+    return [ids(answer) for answer in answers]
+
+
 def as_the_target(
-    server: TritonServer, what: str, asked: dict[str, Any], compare: Compare, lengths: Sequence[int]
-) -> list[list[int]]:
-    """Compare what comes with drafts with what comes without; the tokens of each prompt."""
-    alone = [stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked)) for prompt in PROMPTS]
+    server: TritonServer,
+    alone: list[list[Response]],
+    what: str,
+    asked: dict[str, Any],
+    compare: Compare,
+    lengths: Sequence[int],
+) -> None:
+    """Compare what comes with drafts with what comes without."""
     rows: dict[str, Any] = {
         name: np.repeat(v, len(PROMPTS), axis=0) if isinstance(v, np.ndarray) else v for name, v in asked.items()
     }
@@ -169,7 +190,6 @@ def as_the_target(
     merged = unary(server.grpc_url, inputs(*PROMPTS, num_draft_tokens=k, **rows))
     for i, expected in enumerate(alone):
         compare(expected, [row(merged, i)], f"{what}, k = {k}, in one response")
-    return [ids(answer) for answer in alone]
 
 
 ONE_A_PROMPT = ("text_output", "finish_reason", "cum_log_probs", "num_input_tokens", "num_output_tokens")
@@ -319,13 +339,14 @@ GREEDY = [(what, more) for what, more, _ in REQUESTS if not {"top_k", "top_p"} &
 
 
 @pytest.mark.parametrize(("what", "more"), GREEDY, ids=[what for what, _ in GREEDY])
-def test_by_logits_every_greedy_step_is_the_target_s(server: TritonServer, what: str, more: dict[str, Any]) -> None:
+def test_by_logits_every_greedy_step_is_the_target_s(
+    server: TritonServer, alone: Alone, what: str, more: dict[str, Any]
+) -> None:
     """Its log probs and logits too, which are not those that the draft handed over."""
     asked = {"max_tokens": MAX_TOKENS, **SCORES, **more}
-    for prompt, k in zip(PROMPTS, LENGTHS, strict=False):
-        alone = stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked))
+    for prompt, k, expected in zip(PROMPTS, LENGTHS, alone(what, more), strict=False):
         call = inputs(prompt, num_draft_tokens=k, stream=True, use_draft_logits=TRUE, **asked)
-        same_scores(alone, stream(server.grpc_url, call), f"{what}, k = {k}")
+        same_scores(expected, stream(server.grpc_url, call), f"{what}, k = {k}")
 
 
 def test_by_logits_the_scores_of_a_sample_are_the_target_s(server: TritonServer) -> None:

@@ -71,7 +71,7 @@ def streaming_over_http(server: TritonServer, tensors: dict[str, Array]) -> Iter
     """Leaves after the first chunk: before that Triton writes nothing, and does not learn that a client has left."""
     fields = {"text_input": "def f", "max_tokens": 64, "end_id": -1, "stream": True, "seed": tensors["seed"].item()}
     asked = f"{server.http_url}/v2/models/speculative_bls/generate_stream"
-    with urllib.request.urlopen(asked, json.dumps(fields).encode(), timeout=60) as answer:
+    with urllib.request.urlopen(asked, json.dumps(fields).encode(), timeout=240) as answer:
         assert answer.readline().startswith(b"data:")
         yield
 

@@ -79,7 +79,7 @@ def test_what_http_clients_are_told(server: TritonServer) -> None:
             f"{BLS}/generate_stream": GENERATE | {"stream": True},
         }.items():
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", json.dumps(body).encode(), timeout=60)
+                urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", json.dumps(body).encode(), timeout=240)
             assert "send the request again to another replica or later" in refused.value.read().decode(), path
             codes[path] = refused.value.code
         let_go(server)

@@ -61,7 +61,7 @@ class Pod(TritonServer):
 
     def ask(self, method: str, path: str, body: object = None, key: str = "") -> tuple[int, str]:
         """Status and text of the HTTP port."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports.http, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports.http, timeout=240)
         headers = {HEADER: key} if key else {}
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)

@@ -406,7 +406,7 @@ def test_without_speculation_there_are_no_figures_of_it(plain: TritonServer) -> 
 def test_http_generate_and_generate_stream(server: TritonServer) -> None:
     def post(path: str, **body: Any) -> str:
         data = json.dumps({"text_input": TEXTS[3], "sampling_param_max_tokens": 16, **body}).encode()
-        with urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", data, timeout=60) as reply:
+        with urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", data, timeout=240) as reply:
             answer: bytes = reply.read()
             return answer.decode()
 
@@ -425,7 +425,7 @@ def test_a_parameter_that_nobody_knows_is_refused(plain: TritonServer, path: str
     body = {"text_input": TEXTS[3], "max_tokens": 16, "streaming": "stream" in path}
     url = f"{plain.http_url}/v2/models/{path}"
     with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60)
+        urllib.request.urlopen(url, json.dumps(body).encode(), timeout=240)
     with error.value as answer:
         advice = "max_tokens is not known to this model: did you mean sampling_param_max_tokens?"
         assert (answer.code, advice in answer.read().decode()) == (400, True)
@@ -438,7 +438,7 @@ def test_load_generators(server: TritonServer, beside: dict[str, Any]) -> None:
     body = {"stream": True, "max_tokens": 9, "min_tokens": 9, "exclude_input_in_output": True, **beside}
     body |= {"streaming": True, "sampling_param_max_tokens": 24, "sampling_param_min_tokens": 24}
     url = f"{server.http_url}/v2/models/tensorrt_llm_stream/generate_stream"
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60) as reply:
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=240) as reply:
         assert reply.headers["Content-Type"].startswith("text/event-stream")
         events = [json.loads(event.removeprefix("data: ")) for event in reply.read().decode().split("\n\n") if event]
     assert len(events) > 1 and events[0]["text_output"]
@@ -474,7 +474,7 @@ def test_the_startup_probe_succeeds(server: TritonServer) -> None:
     entrypoint = REPOSITORY_ROOT / "images/serving/entrypoint.py"
     command = [sys.executable, str(entrypoint), "probe", "--model", "tensorrt_llm"]
     command += ["--port", str(server.ports.http)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     two_tokens = text([unary(server, inputs("def main():", max_tokens=2))])
     assert (done.returncode, done.stderr, done.stdout) == (0, "", f"tensorrt_llm generates: {two_tokens!r}\n")
 

@@ -261,7 +261,7 @@ def test_others_went_on(server: TritonServer, others: Callable[[], int]) -> None
     for _ in range(3):
         assert "tokens can hold" in ask(server, MODELS[0], PLAIN | {"text_input": strings(b"x = 1\n" * 1_000_000)})
     stream(server.grpc_url, inputs("def f(x):", max_tokens=48, stream=True))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while others() == before:
         assert time.monotonic() < end, "the other streams went on"
         time.sleep(0.05)

@@ -33,7 +33,7 @@ def render_manifests(services: Iterable[Service], settings: Settings) -> str:
 _NUMBER = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 
 
-class Dumper(yaml.SafeDumper):
+class Dumper(yaml.CSafeDumper):
     """For reading, and for diffs: texts as blocks of lines, and everything written out where it stands."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -41,7 +41,7 @@ class Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _text(dumper: Dumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else "'" if _NUMBER.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

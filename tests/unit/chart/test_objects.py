@@ -283,8 +283,8 @@ def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("values", "said", "unsaid"),
     [
-        ({}, "kubectl delete sis --all -A", "deletes ALL"),
-        (NAMESPACED, "kubectl -n team-b delete sis --all", "-A"),
+        ({}, "kubectl delete sis --all -A --cascade=foreground", "deletes ALL"),
+        (NAMESPACED, "kubectl -n team-b delete sis --all --cascade=foreground", "-A"),
         (NAMESPACED, "kubectl -n team-b delete pvc -l app.kubernetes.io/managed-by=tandem", "-A"),
         (NAMESPACED, "kubectl -n team-a apply", "delete crd"),
         ({"crds": {"keep": False}}, "`helm uninstall` deletes ALL services", "To remove all"),

@@ -232,7 +232,7 @@ class Terminal:
         )
         os.close(theirs)
 
-    def until(self, word: str, seconds: float = 60) -> None:
+    def until(self, word: str, seconds: float = 240) -> None:
         """Read up to where it stands; what comes after it is left."""
         deadline = time.monotonic() + seconds
         while word.encode() not in self.left:

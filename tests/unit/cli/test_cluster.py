@@ -136,8 +136,8 @@ class FakeKubectl:
         return (self.folder / name).read_text(encoding="utf-8").strip()
 
     def wrote(self, name: str) -> bool:
-        """Whether the file comes to be, in a minute."""
-        deadline = time.monotonic() + 60
+        """Whether the file comes to be, in four minutes."""
+        deadline = time.monotonic() + 240
         while not (self.folder / name).exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         return (self.folder / name).exists()

@@ -140,5 +140,5 @@ def test_a_terminal_that_closes_leaves_no_port_forward(command: list[str], code:
         assert process.stdout
         assert process.stdout.readline() == "runs\n"
         process.send_signal(signal.SIGHUP)
-        out, _ = process.communicate("that was all\n", timeout=60)
+        out, _ = process.communicate("that was all\n", timeout=240)
     assert (process.returncode, out) == (code, "ends in order\n")

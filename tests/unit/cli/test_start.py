@@ -39,7 +39,7 @@ def run(code: str) -> tuple[str, float, list[str]]:
     """What it prints, the CPU time that it takes, and the modules that it loads."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "operator")}
     done = subprocess.run(
-        [sys.executable, "-c", code + USED], env=environment, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code + USED], env=environment, capture_output=True, text=True, check=True, timeout=240
     )
     seconds, *modules = done.stderr.splitlines()[-1].split()  # after warnings
     return done.stdout, float(seconds), modules
@@ -80,7 +80,7 @@ def test_an_address_that_is_taken_is_said_to_be(command: str, tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         run = [sys.executable, "-m", "tandem", command, "run", "--log-format=text", "--bind", address]
-        done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert f"error: cannot listen at {address}: Address already in use" in done.stderr
     assert "Traceback" not in done.stderr

@@ -68,7 +68,7 @@ def lead(what: str, folder: Path) -> None:
         print("EXPECTED", expected.tolist())
     else:
         print("READY", os.getpid(), flush=True)
-        time.sleep(60)
+        time.sleep(600)
 
 
 def _tokens(engine: Engine, *requests: Request) -> list[int]:

@@ -75,7 +75,7 @@ def _children(pid: int) -> list[int]:
 
 def _ends(pid: int) -> bool:
     """Whether the process is gone within some seconds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         try:
             if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]:
@@ -87,7 +87,7 @@ def _ends(pid: int) -> bool:
 
 
 def test_two_ranks_write_the_golden_text() -> None:
-    out, errors = _lead("text", PAIR / "target").communicate(timeout=120)
+    out, errors = _lead("text", PAIR / "target").communicate(timeout=240)
     found = dict(line.split(" ", 1) for line in out.splitlines())
     assert found, errors
     expected = [int(each) for each in re.findall(r"\d+", found["EXPECTED"])]
@@ -103,7 +103,7 @@ def test_ranks_end_together() -> None:
         assert process.stdout.readline().startswith("READY")
         [follower] = _children(process.pid)
         os.kill(follower if lost == "follower" else process.pid, signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
         if lost == "follower":
             assert process.returncode == 1
             assert "rank 1 of the model ended with code -9: this process ends, too" in errors

@@ -21,7 +21,7 @@ def test_control_apis_need_a_key_that_is_in_no_log(revision: Path) -> None:
         assert process.stdout is not None
         log, arguments = process.stdout.readline() + process.stdout.readline(), started(process)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         keys.append(path.read_text())
         group = f"shared-memory,model-repository,trace,logging:tandem-control-key={keys[-1]}"
         assert "starting: " in log

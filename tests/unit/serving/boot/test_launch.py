@@ -17,7 +17,7 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     process = serve(revision)
     said = started(process)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 7, errors
     models = revision.parent / "models"
     assert f"['--flag', '--model-repository={models}', '--http-restricted-api=" in said
@@ -55,7 +55,7 @@ def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytes
     process = serve(revision)
     said = started(process)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert "['--model-repository=elsewhere', '--http-restricted-api=" in said
     assert said.endswith("mark set\n")
 
@@ -100,7 +100,7 @@ def test_a_server_whose_models_have_no_gpu_is_not_started(revision: Path) -> Non
     """Without a GPU as with one: no pod has so many."""
     asked = {"module": "never.asked", "sequences": 1, "max_seq_len": 0, "devices": {"target": 999}}
     change(revision, preflight={"engine_check": asked})
-    _, errors = serve(revision).communicate(timeout=60)
+    _, errors = serve(revision).communicate(timeout=240)
     assert errors.startswith("cannot serve: ")
     assert "the models need 1000 GPUs" in errors or "the NVIDIA driver is not in this container" in errors
 
@@ -158,7 +158,7 @@ BROKEN = [
 def test_what_is_missing_is_said(revision: Path, what: str, message: str) -> None:
     broken(revision, what)
     process = serve(revision)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 1
     assert errors.startswith("cannot serve: ")
     assert message in errors
@@ -173,7 +173,7 @@ def test_empty_plan_is_no_server(tmp_path: Path) -> None:
 def test_preflight_runs_whatever_the_verdict(revision: Path, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     process = start(revision, "preflight", "--termination-log", str(log))
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert json.loads(out) == json.loads(log.read_text())
     assert json.loads(out)["checks"][0]["reason"] == "ModelInvalid"
@@ -182,7 +182,7 @@ def test_preflight_runs_whatever_the_verdict(revision: Path, tmp_path: Path) -> 
 def test_preflight_that_cannot_run_fails(revision: Path) -> None:
     (revision / "launch.json").unlink()
     process = start(revision, "preflight", "--termination-log", os.devnull)
-    assert "cannot run the checks" in process.communicate(timeout=60)[1]
+    assert "cannot run the checks" in process.communicate(timeout=240)[1]
     assert process.returncode == 1
 
 
@@ -203,7 +203,7 @@ def test_probe_says_in_one_line_what_is_wrong(models: list[str], message: str, t
         [sys.executable, str(SERVING / "entrypoint.py"), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert process.returncode == 1

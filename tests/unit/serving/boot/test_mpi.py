@@ -99,7 +99,7 @@ class Worker:
         self.folder = folder / "group"
         stand_in = folder / "bin" / "sshd"
         stand_in.parent.mkdir()
-        stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
+        stand_in.write_text("#!/bin/sh\nexec sleep 600\n")
         stand_in.chmod(0o755)
         code = (
             "import sys; from pathlib import Path; from tandem_serving.boot import worker;"
@@ -116,7 +116,7 @@ class Worker:
 
     @staticmethod
     def wait(check: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not check():
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -141,7 +141,7 @@ def worker(keys: Path, tmp_path: Path) -> Iterator[Worker]:
 
 
 def test_a_session_has_the_containers_environment(worker: Worker) -> None:
-    out, _ = worker.session("echo $OF_THE_CONTAINER; sleep 0.1").communicate(timeout=60)
+    out, _ = worker.session("echo $OF_THE_CONTAINER; sleep 0.1").communicate(timeout=240)
     assert out == "yes\n"
 
 
@@ -150,16 +150,16 @@ def test_a_worker_ends_with_the_leaders_daemon_though_its_connection_ended_befor
 ) -> None:
     """Open MPI's daemon leaves the ssh connection that started it."""
     end = tmp_path / "end"
-    worker.session(f"({until(end)}) >/dev/null 2>&1 &").communicate(timeout=60)
+    worker.session(f"({until(end)}) >/dev/null 2>&1 &").communicate(timeout=240)
     time.sleep(0.5)
     assert worker.process.poll() is None
     end.touch()
-    assert worker.process.wait(60) == 0
+    assert worker.process.wait(240) == 0
 
 
 def until(file: Path) -> str:
     """A command that runs until the file is there, or nobody can want it any longer."""
-    return f"for _ in $(seq 600); do [ -e {file} ] && break; sleep 0.1; done"
+    return f"for _ in $(seq 6000); do [ -e {file} ] && break; sleep 0.1; done"
 
 
 def test_a_worker_that_is_told_to_stop_waits_for_the_leaders_daemon(worker: Worker, tmp_path: Path) -> None:
@@ -171,17 +171,17 @@ def test_a_worker_that_is_told_to_stop_waits_for_the_leaders_daemon(worker: Work
         time.sleep(0.5)
         assert worker.process.poll() is None, "ranks may still be needed"
         end.touch()
-        assert worker.process.wait(60) == 0
-        assert daemon.wait(60) == 0
+        assert worker.process.wait(240) == 0
+        assert daemon.wait(240) == 0
 
 
 def test_a_worker_without_ranks_stops_at_once(worker: Worker) -> None:
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(60) == 0
+    assert worker.process.wait(240) == 0
 
 
 def test_there_is_no_shell(worker: Worker) -> None:
-    out, error = worker.session("").communicate(timeout=60)
+    out, error = worker.session("").communicate(timeout=240)
     assert (out, error) == ("", "this sshd starts MPI's daemons alone: there is no shell\n")
 
 

@@ -111,7 +111,7 @@ class Launched:
     def wait_for_ranks(self) -> list[int]:
         """Process ids of the ranks, by rank."""
         files = [self.folder / f"{rank}.pid" for rank in range(3)]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not all(file.exists() and file.read_text() for file in files):
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.05)
@@ -119,7 +119,7 @@ class Launched:
 
     def end(self) -> tuple[int, str]:
         """Exit code and all that was said."""
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=240)
         return code, self.log.read_text()
 
 
@@ -133,12 +133,12 @@ def launched(tmp_path: Path, mpirun: list[str]) -> Iterator[Launched]:
     for pid in map(int, filter(None, (path.read_text() for path in tmp_path.glob("*.pid")))):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    launched.process.wait(timeout=60)
+    launched.process.wait(timeout=240)
 
 
 def all_end(pids: list[int]) -> bool:
     """Whether none of them runs; Open MPI's need not have ended when it has."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while any(map(running, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not any(map(running, pids))

@@ -17,7 +17,7 @@ from tandem_serving.boot.dead_models import LOOK_SECONDS
 def test_a_server_ended_by_a_signal_gives_128_plus_it(revision: Path) -> None:
     change(revision, server={"command": [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]})
     process = serve(revision)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGKILL
 
 
@@ -40,7 +40,7 @@ def test_a_server_whose_model_died_is_ended(revision: Path, tmp_path: Path) -> N
     time.sleep(2 * LOOK_SECONDS + 0.5)
     assert process.poll() is None, "it lives"
     os.kill(model, signal.SIGSEGV)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=240)
     assert f"a model has died (process {model})" in said
     assert process.returncode == 1
 
@@ -64,7 +64,7 @@ def test_a_model_that_dies_while_requests_are_finished_ends_the_server(tmp_path:
         process.send_signal(signal.SIGTERM)
         time.sleep(LOOK_SECONDS + 0.5)
         os.kill(model, signal.SIGSEGV)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=240)
     assert f"a model has died (process {model})" in said
     assert process.returncode == 1
 
@@ -109,7 +109,7 @@ def test_a_server_whose_engine_failed_is_ended_at_once_and_says_why(
     said = ""
     while not said.endswith("\npublished\n"):
         said += process.stdout.readline()
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=240)
     assert "nothing port 1" in said
     assert process.returncode == 1, errors
     assert '"reason": "EngineFailing"' in rest
@@ -134,7 +134,7 @@ def test_an_engine_that_fails_as_the_server_stops_is_no_failure(revision: Path, 
     time.sleep(2)
     assert process.poll() is None
     kill_tree(process.pid)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert log.read_text() == ""
 
 

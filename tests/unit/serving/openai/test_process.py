@@ -16,7 +16,7 @@ from cluster.ports import free_port
 from support.serving.openai import write_certificate
 from support.serving.pod import SERVING
 
-SECONDS = 60
+SECONDS = 240
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def status(url: str) -> int:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(url, timeout=60, context=context) as reply:
+        with urllib.request.urlopen(url, timeout=240, context=context) as reply:
             return int(reply.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -75,8 +75,8 @@ def test_which_layer_a_line_names(line: str, layer: int, reason: str, progress: 
 
 def test_over_http(progress: BuildProgress) -> None:
     port = serve(progress, 0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=60) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=240) as reply:
         assert json.loads(reply.read())["phase"] == "Waiting"
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=240)
     assert serve(progress, port) == 0, "a port that is taken ends no build"

@@ -326,11 +326,11 @@ def test_the_entry_points_verb(image: Path) -> None:
     (image / "revision" / "launch.json").write_text(json.dumps({"builds": {"target": part(image)}}))
     command = [sys.executable, str(SERVING / "entrypoint.py"), "build", "--revision", str(image / "revision")]
     command += ["--examples", str(image / "examples"), "--termination-log", str(image / "log"), "--role"]
-    done = subprocess.run([*command, "target"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, "target"], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads((image / "log").read_text())["checks"][0]["status"] == "True"
     assert "line 29" in done.stdout, "the tools' output is the log"
-    unknown = subprocess.run([*command, "draft"], capture_output=True, text=True, timeout=60, check=False)
+    unknown = subprocess.run([*command, "draft"], capture_output=True, text=True, timeout=240, check=False)
     assert unknown.returncode == 1
     assert "launch.json has no build for draft: apply the resource again" in unknown.stderr
 
@@ -346,4 +346,4 @@ def test_a_build_that_is_stopped_ends(image: Path) -> None:
         assert process.stdout is not None
         assert any(line == "slow\n" for line in process.stdout)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) != 0
+        assert process.wait(timeout=240) != 0
