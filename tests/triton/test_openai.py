@@ -180,7 +180,9 @@ TOO_LONG = [{"max_tokens": 4000}, {"messages": [{"role": "user", "content": PROM
 
 @pytest.mark.parametrize("changes", TOO_LONG, ids=["with its answer", "prompt"])
 def test_a_text_that_is_too_long_has_openai_s_code(client: openai.OpenAI, changes: dict[str, Any]) -> None:
-    with pytest.raises(openai.BadRequestError, match="maximum context length is 2048 tokens") as refused:
+    with pytest.raises(
+        openai.BadRequestError, match="prompt is too long, this model's maximum context length is 2048"
+    ) as refused:
         chat(client, **changes)
     assert refused.value.code == "context_length_exceeded"
 

@@ -11,6 +11,7 @@ from typing import Any
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the internet for prices, as it is imported
 import litellm  # type: ignore[import-not-found]
 
+litellm.suppress_debug_info = True  # which goes to standard output
 URL, MODEL, PROMPT, TOKENS = sys.argv[1:]
 OF_MODEL: dict[str, Any] = {"model": f"openai/{MODEL}", "api_base": URL, "api_key": "none", "temperature": 0}
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
