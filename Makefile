@@ -47,8 +47,11 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	@mkdir -p build
 	sed -E 's/ *\\$$//; /^ /d; /^(huggingface-hub|hf-xet)==/d' tests/requirements.txt > build/torch-constraints.txt
 	$(LOCK) -c build/torch-constraints.txt --group torch -o images/reference-torch/requirements.txt
-	@# moto needs another python-dateutil than the operator: it runs in an environment of its own.
+	@# moto and LiteLLM need another python-dateutil than the operator, AIPerf another numpy: each runs in an environment
+	@# of its own.
 	printf 'moto[s3]\nflask\nflask-cors\n' | $(LOCK) --upgrade - -o tests/fetcher/moto-requirements.txt
+	printf 'langchain-openai\nlitellm\n' | $(LOCK) --upgrade - -o tests/triton/clients-requirements.txt
+	echo aiperf | $(LOCK) --upgrade - -o tests/triton/aiperf-requirements.txt
 	@# The site's builder is alone in its environment.
 	echo zensical | $(LOCK) --upgrade - -o docs/site/requirements.txt
 	echo mutmut | $(LOCK) -c tests/requirements.txt - -o tests/mutants/requirements.txt
@@ -127,6 +130,7 @@ mutants: $(MUTMUT)/.installed ## How many of MUTANTS defects in rollout/ and clu
 triton: venv ## The Triton models on a real Triton server (CPU)
 	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.
 	@$(PY) -c 'from triton import backends; backends.collector(); backends.rounds(); backends.streams()'
+	@$(PY) -m support.environments tests/triton/*-requirements.txt
 	$(PY) -m pytest tests/triton -n 4 --dist loadgroup --skip-unchanged
 
 .PHONY: fetcher
@@ -199,7 +203,7 @@ ipv6: venv binaries deps images ## Chart, service and metrics in a cluster of IP
 	if [ -e "$$passed" ]; then echo ">> the cluster of IPv6 passed its tests as it is"; exit; fi; \
 	$(PY) -m pytest tests/e2e/test_ipv6.py && mkdir -p "$${passed%/*}" && touch "$$passed"
 
-AUDITED := $(wildcard images/*/*requirements.txt tests/requirements.txt tests/fetcher/*requirements.txt)
+AUDITED := $(wildcard images/*/*requirements.txt tests/requirements.txt tests/*/*requirements.txt)
 .PHONY: audit
 audit: venv ## Known vulnerabilities of what the locks pin: asks PyPI, and fails where it cannot (no part of test)
 	@for lock in $(AUDITED); do echo ">> $$lock"; \

@@ -1,9 +1,7 @@
 """Object stores for the tests: moto's S3 and fsouza's fake-gcs-server, both written by others."""
 
-import hashlib
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,16 +9,17 @@ from pathlib import Path
 
 from cluster import binaries
 from cluster.ports import free_port
-from cluster.state import locked
+from support import environments
 
 _MOTO_LOCK = Path(__file__).with_name("moto-requirements.txt")
+"""It needs another python-dateutil than the operator."""
 
 
 @contextmanager
 def s3() -> Iterator[int]:
     """Run moto's server; gives its port."""
     port = free_port()
-    with _running([str(_moto_python()), "-m", "moto.server", "-p", str(port)], port):
+    with _running([str(environments.python(_MOTO_LOCK)), "-m", "moto.server", "-p", str(port)], port):
         yield port
 
 
@@ -33,21 +32,6 @@ def cloud_storage() -> Iterator[int]:
     server = binaries.ensure(["fake-gcs-server"], print)["fake-gcs-server"]
     with _running([str(server), "-backend", "memory", *place], port):
         yield port
-
-
-def _moto_python() -> Path:
-    """Python of moto's own environment, made when it is not there: it needs a python-dateutil of its own."""
-    digest = hashlib.sha256(_MOTO_LOCK.read_bytes()).hexdigest()[:8]
-    folder = binaries.cache_dir().parent / f"moto-{digest}"
-    uv = Path(sys.executable).with_name("uv")
-    python = folder / "bin" / "python"
-    with locked(folder.with_name(f"{folder.name}.lock")):  # each process that runs tests wants it
-        if not (folder / ".installed").exists():
-            subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-            install = ["pip", "sync", "-q", "--system-certs", "--python", str(python), "--require-hashes"]
-            subprocess.run([uv, *install, _MOTO_LOCK], check=True)
-            (folder / ".installed").touch()
-    return python
 
 
 @contextmanager

@@ -1,10 +1,15 @@
-"""NVIDIA's load generators: what GenAI-Perf 0.0.16 with perf_analyzer 2.60, and AIPerf 0.13, were seen to send."""
+"""NVIDIA's load generators: what GenAI-Perf 0.0.16 with perf_analyzer 2.60, and AIPerf 0.13, were seen to send.
+
+AIPerf itself runs at the OpenAI endpoint.
+"""
 
 import json
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -13,10 +18,12 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import triton_to_np_dtype
 
+from support import environments
 from triton import bls_client as bls
-from triton.bls_client import SECONDS
+from triton.bls_client import PAIR, SECONDS
 from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.loop_client import Tensors
+from triton.openai_endpoint import NAME, OpenAiEndpoint
 from triton.upstream import MAX_TOKENS, PROMPTS, UNARY, answer, number
 
 AIPERF_TEMPLATE = REPOSITORY_ROOT / "examples/aiperf-payload.json.j2"
@@ -129,3 +136,23 @@ def test_an_error_has_a_status_that_load_generators_count(server: TritonServer, 
     with pytest.raises(urllib.error.HTTPError, match="400") as refused:
         post(server, "speculative_bls" if streams else "tensorrt_llm_bls", body, streams=streams)
     assert "num_return_sequences 2 is not supported" in refused.value.read().decode()
+
+
+LOCK = Path(__file__).with_name("aiperf-requirements.txt")
+"""AIPerf needs numpy 2, Triton's Python backend numpy 1."""
+
+
+def test_aiperf_itself_at_the_openai_endpoint(server: TritonServer, tmp_path: Path) -> None:
+    with OpenAiEndpoint(server, "BLS", PAIR / "target") as endpoint:
+        command = [str(environments.python(LOCK).with_name("aiperf")), "profile", "-m", NAME, "-u", endpoint.url]
+        command += ["--endpoint-type", "chat", "--streaming", "--tokenizer", str(PAIR / "target")]
+        command += ["--isl", "32", "--osl", "16", "--concurrency", "2", "--request-count", "4"]
+        command += ["--extra-inputs", "ignore_eos:true", "--extra-inputs", "temperature:0"]
+        command += ["--ui", "none", "--no-gpu-telemetry", "--workers-max", "1", "--record-processors", "1"]
+        subprocess.run([*command, "--artifact-dir", str(tmp_path)], timeout=SECONDS, check=True)
+    report = json.loads((tmp_path / "profile_export_aiperf.json").read_text())
+    expected = {"completed_request_count": 4, "request_error_rate": 0, "total_usage_completion_tokens": 64}
+    assert {name: report[name]["avg"] for name in expected} == expected
+    assert 0 < report["total_usage_accepted_prediction_tokens"]["avg"] < 64
+    scraped = json.loads((tmp_path / "server_metrics_export.json").read_text())["metrics"]
+    assert {"tandem_openai_requests", "vllm:kv_cache_usage_perc"} <= scraped.keys(), "by itself, from the same port"

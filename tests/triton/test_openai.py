@@ -1,6 +1,9 @@
 """OpenAI's own client against the endpoint, in both modes, on the real Triton and the pair."""
 
 import json
+import os
+import shutil
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +15,10 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from prometheus_client.parser import text_string_to_metric_families
 
+from support import environments
 from triton import bls_client as bls
 from triton import llmapi_client
-from triton.bls_client import PAIR
+from triton.bls_client import PAIR, SECONDS
 from triton.harness import TritonServer
 from triton.openai_endpoint import NAME, OpenAiEndpoint
 from triton.waits import eventually, metric
@@ -151,7 +155,6 @@ def test_log_probs_where_the_engine_has_them(
 
 REFUSED = [
     # changes of a chat request, the parameter that the answer names
-    ({"max_tokens": 4000}, None),
     ({"temperature": 3}, "temperature"),
     ({"logit_bias": {"1": 5}}, "logit_bias"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
@@ -162,14 +165,26 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "param"), REFUSED, ids=[str(row[1]) for row in REFUSED])
+@pytest.mark.parametrize(("changes", "param"), REFUSED, ids=[row[1] for row in REFUSED])
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_cannot_be_served_is_refused_by_its_name(
-    client: openai.OpenAI, changes: dict[str, Any], param: str | None, stream: bool
+    client: openai.OpenAI, changes: dict[str, Any], param: str, stream: bool
 ) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         chat(client, stream=stream, **changes)
-    assert (refused.value.param or "").startswith(param or "")
+    assert (refused.value.param or "").startswith(param)
+
+
+TOO_LONG = [{"max_tokens": 4000}, {"messages": [{"role": "user", "content": PROMPT * 1000}]}]
+
+
+@pytest.mark.parametrize("changes", TOO_LONG, ids=["with its answer", "prompt"])
+def test_a_text_that_is_too_long_has_openai_s_code(client: openai.OpenAI, changes: dict[str, Any]) -> None:
+    with pytest.raises(
+        openai.BadRequestError, match="prompt is too long, this model's maximum context length is 2048"
+    ) as refused:
+        chat(client, **changes)
+    assert refused.value.code == "context_length_exceeded"
 
 
 def test_other_models_and_embeddings_are_not_found(client: openai.OpenAI) -> None:
@@ -268,3 +283,69 @@ def test_a_key_that_changes_holds_at_once(served: tuple[TritonServer, OpenAiEndp
         assert large.value.status_code == 413
         with pytest.raises(openai.BadRequestError, match="no chat template"):  # nor is there one in this folder
             chat(endpoint.client("three"))
+
+
+CALL = {"a": 12, "b": 31}
+ADD = {"type": "object", "properties": {name: {"type": "integer"} for name in CALL}}
+TOOLS = [{"type": "function", "function": {"name": "Add", "description": "Add two numbers.", "parameters": ADD}}]
+# The pair knows no tools. It goes on with what stands there six times: a call of the first one, in the format Hermes.
+TEMPLATE = """{% if tools and messages[-1].role == "user" %}{% for _ in range(6) %}
+<tool_call>{"name": "{{ tools[0].function.name }}", "arguments": CALL}</tool_call>{{ "\\n" }}{% endfor %}
+{%- else %}{% for message in messages %}{{ message.content or "" }}{% endfor %}{% endif %}
+""".replace("CALL", json.dumps(CALL))
+only_bls = pytest.mark.parametrize("served", ["BLS"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def with_tools(
+    served: tuple[TritonServer, OpenAiEndpoint, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OpenAiEndpoint]:
+    """An endpoint of the same model, which writes calls of tools."""
+    folder = tmp_path_factory.mktemp("tools")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(PAIR / "target" / name, folder)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    with OpenAiEndpoint(served[0], served[2], folder, "--tool-calls", "Hermes") as endpoint:
+        yield endpoint
+
+
+def test_a_model_s_call_of_a_tool(with_tools: OpenAiEndpoint) -> None:
+    asked = {"tools": TOOLS, "stop": "\n", "max_tokens": 64}
+    with with_tools.client() as client:
+        choice = chat(client, **asked).choices[0]
+        deltas = [chunk.choices[0].delta for chunk in chat(client, stream=True, **asked)]
+    [call] = choice.message.tool_calls
+    assert (choice.message.content, choice.finish_reason) == (None, "tool_calls")
+    assert (call.function.name, json.loads(call.function.arguments)) == ("Add", CALL)
+    parts = [part.function for delta in deltas for part in delta.tool_calls or ()]
+    assert [part.name for part in parts if part.name] == ["Add"]
+    assert len(parts) > 2, "as the model writes them"
+    assert "".join(part.arguments or "" for part in parts) == call.function.arguments
+
+
+LOCK = Path(__file__).with_name("clients-requirements.txt")
+"""LiteLLM needs another python-dateutil than the operator."""
+CLIENTS = {
+    # the classes of errors: a parameter that is refused, a text that is too long
+    "langchain": ("OpenAIInvalidRequestError", "OpenAIContextOverflowError"),
+    "litellm": ("BadRequestError", "ContextWindowExceededError"),
+}
+
+
+@only_bls
+@pytest.mark.parametrize("library", CLIENTS)
+def test_clients_by_others(client: openai.OpenAI, with_tools: OpenAiEndpoint, library: str) -> None:
+    script = Path(__file__).parent / f"openai_clients/with_{library}.py"
+    command = [str(environments.python(LOCK)), str(script), f"{with_tools.url}/v1", NAME, PROMPT, "24"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=SECONDS, env=environment, check=True)
+    got = json.loads(done.stdout)
+    ours = complete(client)
+    assert got["texts"] == 3 * [ours.choices[0].text]
+    assert got["usage"] == 2 * [[7, 24, 31]]
+    assert got["details"].items() >= chat(client).usage.completion_tokens_details.to_dict().items()
+    assert got["calls"] == 2 * [["Add", CALL]]
+    assert got["answer"] == complete(client, prompt=PROMPT + "43").choices[0].text
+    refused, too_long = CLIENTS[library]
+    assert got["refused"][0] == refused and "response_format is not supported" in got["refused"][1]
+    assert got["too long"][0] == too_long and "shorten the prompt" in got["too long"][1]

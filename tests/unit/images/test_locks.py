@@ -81,7 +81,8 @@ def test_every_pin_has_hashes(lock: str) -> None:
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-EVERY_LOCK = sorted({*LOCKS, "tests/requirements.txt", "tests/fetcher/moto-requirements.txt"})
+OF_TESTS = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "tests").rglob("*requirements.txt")}
+EVERY_LOCK = sorted({*LOCKS, *OF_TESTS})
 PIN = re.compile(r"[a-z0-9][a-z0-9.-]*(\[[a-z0-9,-]+\])?==[0-9][^\s;]*( ; .+?)?( \\)?")
 
 

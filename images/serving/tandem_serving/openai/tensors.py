@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from tandem_serving.requests.tensors import TO_THE_LIMIT, Array
 
 Prompts = Sequence[str] | Sequence[Sequence[int]]
 SEEDS = 1 << 64
+TOO_LONG = re.compile(r"the model's limit (?:of|is) (\d+)")
+"""What the models say of a prompt, or of a prompt and its `max_tokens`."""
 OPTIONAL = (
     *("top_k", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty"),
     *("ignore_eos", "num_draft_tokens"),
@@ -61,16 +64,22 @@ def _shared(model: TritonModel, request: ChatRequest | CompletionRequest) -> dic
 
 def explained(model: TritonModel, error: ApiError, guided_by: str = "response_format") -> ApiError:
     """An error of the model in the words of this API: where its message begins with an input's name, it is about that
-    parameter; about guided decoding, about `guided_by`."""
+    parameter; about guided decoding, about `guided_by`.
+
+    Clients know a text that is too long by OpenAI's code, or by words: LangChain by "prompt is too long", LiteLLM by
+    "this model's maximum context length is".
+    """
     first = str(error).removeprefix("target engine: ").partition(" ")[0].rstrip(":")
     names = {theirs: ours for ours, theirs in model.inputs.items()}
     name = guided_by if first.startswith("guided_decoding") else names.get(first)
-    message = str(error).replace("sampling_param_", "")
-    return (
-        ApiError(400, message, name, "invalid_value")
-        if name
-        else ApiError(error.status, message, error.param, error.code)
-    )
+    message = str(error).replace(first, name or first, 1).replace("sampling_param_", "")
+    if name:
+        return ApiError(400, message, name, "invalid_value")
+    if limit := TOO_LONG.search(message):
+        what = "with max_tokens the prompt" if "max_tokens" in message else "the prompt"
+        message = f"{what} is too long, this model's maximum context length is {limit[1]} tokens: {message}"
+        return ApiError(error.status, message, error.param, "context_length_exceeded")
+    return ApiError(error.status, message, error.param, error.code)
 
 
 def _prompt(model: TritonModel, prompt: str | Sequence[int]) -> dict[str, Array]:

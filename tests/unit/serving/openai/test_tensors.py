@@ -167,3 +167,18 @@ def test_an_error_of_the_model_is_about_the_parameter_that_it_begins_with(
     error = explained(model, ApiError(500, message))
     assert (error.param, error.status) == (name, 400 if name else 500)
     assert "sampling_param_" not in str(error)
+    assert not name or str(error).removeprefix("target engine: ").startswith(f"{name} is ")
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ("the prompt's 9 tokens and max_tokens 5 make 14, more than the model's limit of 12", "with max_tokens the "),
+        ("input_ids holds 14 tokens, the model's limit is 12: shorten the prompt", "the "),
+        ("the prompt's 900 characters are more than the model's limit of 12 tokens can hold: shorten it", "the "),
+    ],
+)
+def test_clients_know_a_text_that_is_too_long_by_code_and_words(message: str, what: str) -> None:
+    error = explained(BLS, ApiError(400, message))
+    assert (error.status, error.code) == (400, "context_length_exceeded")
+    assert str(error) == f"{what}prompt is too long, this model's maximum context length is 12 tokens: {message}"
