@@ -19,7 +19,7 @@ from kubernetes import client, config
 from bench.scale.__main__ import NAME
 from cluster.core import Cluster
 from support.simulation.api import copied
-from support.simulation.interleavings import World
+from support.simulation.world import World
 from support.spec_walk import EXAMPLES, Spec, changes
 from tandem.api import API_VERSION, KIND, PLURAL
 from tandem.cluster.manifests import condition
@@ -140,7 +140,7 @@ def edit(world: World, spec: Spec) -> None:
 
 def settled(world: World) -> dict[str, Any]:
     """How it is once nothing is written any more; the status is of this generation."""
-    found = world.settled()
+    [found] = world.settled().values()
     assert found["seen"], "no status of this generation"
     return found
 

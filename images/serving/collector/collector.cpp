@@ -30,7 +30,7 @@ class Call {
   Call(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request) : reply_(instance, request) {}
 
   void Start(const Collector& collector) {
-    auto* error = Guarded([&] {
+    auto failure = Tried([&] {
       auto inputs = InputsOf(reply_.request);
       rows_ = inputs.at(0).shape.at(0);  // of all inputs: the model has a max_batch_size
       wanted_ = OutputsOf(reply_.request);
@@ -43,8 +43,8 @@ class Call {
         delete this;
       });
     });
-    if (!error) return;  // this may be gone already
-    reply_.Fail(error);
+    if (!failure) return;  // this may be gone already
+    reply_.Fail(*failure);
     reply_.Release();
     delete this;
   }

@@ -16,24 +16,16 @@ namespace backend {
 class Caller {
  public:
   // Raises Failure.
-  explicit Caller(TRITONBACKEND_Model* model) {
+  explicit Caller(TRITONBACKEND_Model* model)
+      : allocator(Made<Allocator>([](auto** made) {
+          return TRITONSERVER_ResponseAllocatorNew(made, Allocate, Free, nullptr);
+        })) {
     Check(TRITONBACKEND_ModelServer(model, &server));
-    Check(TRITONSERVER_ResponseAllocatorNew(&allocator, Allocate, Free, nullptr));
   }
-  Caller(const Caller&) = delete;
-  ~Caller() { TRITONSERVER_ErrorDelete(TRITONSERVER_ResponseAllocatorDelete(allocator)); }
 
   TRITONSERVER_Server* server;
-  TRITONSERVER_ResponseAllocator* allocator;
+  const Allocator allocator;
 };
-
-struct DeleteResponse {
-  void operator()(TRITONSERVER_InferenceResponse* response) const {
-    TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceResponseDelete(response));
-  }
-};
-
-using Response = std::unique_ptr<TRITONSERVER_InferenceResponse, DeleteResponse>;
 
 // What an engine answered a call of so many rows. The rows' data live as long as it.
 class Answer {
@@ -49,7 +41,7 @@ class Answer {
     return all ? Parted(rows[0], count) : Ordered(std::move(rows), count);
   }
 
-  std::deque<Response> responses;
+  std::deque<EngineResponse> responses;
 
   // The row of one response; empty: it has no outputs. Raises Failure: the response's error, or what is wrong with it.
   static Row Read(TRITONSERVER_InferenceResponse* response) {
@@ -69,46 +61,44 @@ class EngineCall {
   // Called once, when the last response came and the engine has let go of the inputs, in whichever thread that was.
   using Done = std::function<void(Answer)>;
   // Called for each response when it comes, one after the other.
-  using Each = std::function<void(Response)>;
+  using Each = std::function<void(EngineResponse)>;
 
   // Make a call. What `each` takes is not in the answer. Raises Failure where it cannot be made: `done` is not called
   // then.
   static void Start(
       const Caller& caller, const std::string& engine, const std::string& id, const std::vector<Input>& inputs,
       const std::vector<std::string>& outputs, Done done, Each each = nullptr) {
-    TRITONSERVER_InferenceRequest* request = nullptr;
     auto call = std::unique_ptr<EngineCall>(new EngineCall(std::move(done), std::move(each)));
-    try {
-      Check(TRITONSERVER_InferenceRequestNew(&request, caller.server, engine.c_str(), -1));
-      Check(TRITONSERVER_InferenceRequestSetId(request, id.c_str()));
-      for (const Input& input : inputs) Give(request, input);
-      // TensorRT-LLM does not look at it, and answers each row by itself.
-      if (!inputs.empty() && inputs[0].shape.at(0) > 1)
-        Check(TRITONSERVER_InferenceRequestSetBoolParameter(request, "one_response", true));
-      for (const auto& name : outputs) Check(TRITONSERVER_InferenceRequestAddRequestedOutput(request, name.c_str()));
-      Check(TRITONSERVER_InferenceRequestSetReleaseCallback(request, Released, call.get()));
-      Check(TRITONSERVER_InferenceRequestSetResponseCallback(
-          request, caller.allocator, nullptr, Responded, call.get()));
-      Check(TRITONSERVER_ServerInferAsync(caller.server, request, nullptr));
-    } catch (...) {
-      if (request) TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestDelete(request));
-      throw;
-    }
-    call.release();  // it may be gone already
+    auto own = Made<EngineRequest>([&](auto** made) {
+      return TRITONSERVER_InferenceRequestNew(made, caller.server, engine.c_str(), -1);
+    });
+    auto* request = own.get();
+    Check(TRITONSERVER_InferenceRequestSetId(request, id.c_str()));
+    for (const Input& input : inputs) Give(request, input);
+    // TensorRT-LLM does not look at it, and answers each row by itself.
+    if (!inputs.empty() && inputs[0].shape.at(0) > 1)
+      Check(TRITONSERVER_InferenceRequestSetBoolParameter(request, "one_response", true));
+    for (const auto& name : outputs) Check(TRITONSERVER_InferenceRequestAddRequestedOutput(request, name.c_str()));
+    Check(TRITONSERVER_InferenceRequestSetReleaseCallback(request, Released, call.get()));
+    Check(TRITONSERVER_InferenceRequestSetResponseCallback(
+        request, caller.allocator.get(), nullptr, Responded, call.get()));
+    Check(TRITONSERVER_ServerInferAsync(caller.server, request, nullptr));
+    own.release();  // from then on they are the server's; they may be gone already
+    call.release();
   }
 
  private:
   EngineCall(Done done, Each each) : done_(std::move(done)), each_(std::move(each)) {}
 
   static void Released(TRITONSERVER_InferenceRequest* request, uint32_t, void* user) {
-    TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestDelete(request));
+    EngineRequest{request};
     static_cast<EngineCall*>(user)->End();
   }
 
   static void Responded(TRITONSERVER_InferenceResponse* response, uint32_t flags, void* user) {
     auto* call = static_cast<EngineCall*>(user);
     if (response && call->each_) {
-      call->each_(Response(response));
+      call->each_(EngineResponse(response));
     } else if (response) {
       std::lock_guard lock(call->mutex_);
       call->answer_.responses.emplace_back(response);

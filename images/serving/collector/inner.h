@@ -26,7 +26,9 @@ inline TRITONSERVER_Error* Allocate(
   *memory_id = 0;
   *buffer_user = nullptr;
   *buffer = bytes ? std::malloc(bytes) : nullptr;
-  return bytes && !*buffer ? TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "out of memory") : nullptr;
+  return Answered([&] {
+    if (bytes && !*buffer) throw Failure("out of memory");
+  });
 }
 
 inline TRITONSERVER_Error* Free(
@@ -137,11 +139,9 @@ inline void Release(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, bool success, uint64_t rows, uint64_t begun,
     uint64_t computed) {
   uint64_t now = Now();
-  for (auto* each : {
-           TRITONBACKEND_ModelInstanceReportStatistics(instance, request, success, begun, begun, computed, now),
-           TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, rows, begun, begun, computed, now),
-           TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL)})
-    if (each) TRITONSERVER_ErrorDelete(each);
+  Ignore(TRITONBACKEND_ModelInstanceReportStatistics(instance, request, success, begun, begun, computed, now));
+  Ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, rows, begun, begun, computed, now));
+  Ignore(TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL));
 }
 
 }  // namespace backend

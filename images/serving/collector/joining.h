@@ -27,12 +27,12 @@ class Joining {
 
   // By itself.
   void Start(Rounds& rounds) {
-    auto* error = Guarded([&] {
+    auto failure = Tried([&] {
       EngineCall::Start(
           rounds.caller, rounds.target, reply_.Id(), inputs, NamesOf(count),
           [this](Answer answer) { Finish(std::move(answer), [this](const Answer& own) { return Read(own); }); });
     });
-    if (error) Finish({}, [error](const Answer&) -> std::vector<Row> { Check(error); return {}; });
+    if (failure) Finish({}, [&](const Answer&) -> std::vector<Row> { throw *failure; });
   }
 
   // Answer with the rows that `read` makes of the answer, or what it raises. The last of all.

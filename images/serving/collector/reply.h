@@ -60,24 +60,20 @@ class Reply {
   // Send the response that `fill` writes, or what it raises; of so many rows.
   template <class Fill>
   void Send(size_t rows, Fill fill) {
-    TRITONBACKEND_Response* response = nullptr;
-    TRITONSERVER_Error* error = nullptr;
     rows_ = rows;
     computed_ = Now();
-    auto* lost = Guarded([&] {
+    auto lost = Tried([&] {
+      TRITONBACKEND_Response* response;
       Check(TRITONBACKEND_ResponseNew(&response, request));
-      error = Guarded([&] { fill(response); });
-      Check(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error));
+      const Error error = Given(Tried([&] { fill(response); }));
+      success_ = !error;
+      Check(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error.get()));
     });
-    success_ = !error && !lost;
-    for (auto* each : {error, lost})
-      if (each) TRITONSERVER_ErrorDelete(each);
+    if (lost) success_ = false;
   }
 
-  // Send an error, which is taken over.
-  void Fail(TRITONSERVER_Error* error) {
-    Failure failure(TRITONSERVER_ErrorMessage(error), TRITONSERVER_ErrorCode(error));
-    TRITONSERVER_ErrorDelete(error);
+  // Send an error.
+  void Fail(const Failure& failure) {
     Send(1, [&](TRITONBACKEND_Response*) { throw failure; });
   }
 
@@ -103,7 +99,7 @@ State* StateOf(TRITONBACKEND_ModelInstance* instance) {
 
 template <class State>
 TRITONSERVER_Error* Initialize(TRITONBACKEND_ModelInstance* instance) {
-  return Guarded([&] {
+  return Answered([&] {
     TRITONBACKEND_Model* model;
     Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
     auto made = std::make_unique<State>(model);
@@ -116,14 +112,15 @@ TRITONSERVER_Error* Initialize(TRITONBACKEND_ModelInstance* instance) {
 template <class State, class Take>
 TRITONSERVER_Error* Execute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count, Take take) {
-  return Guarded([&] {
-    for (uint32_t i = 0; i < count; ++i) take(*StateOf<State>(instance), requests[i]);
+  return Answered([&] {
+    State& state = *StateOf<State>(instance);  // first: the server keeps all requests where this answers an error
+    for (uint32_t i = 0; i < count; ++i) take(state, requests[i]);
   });
 }
 
 template <class State>
 TRITONSERVER_Error* Finalize(TRITONBACKEND_ModelInstance* instance) {
-  return Guarded([&] { delete StateOf<State>(instance); });
+  return Answered([&] { delete StateOf<State>(instance); });
 }
 
 }  // namespace backend

@@ -310,15 +310,12 @@ class Round {
       ++rounds_.flying;
       rounds_.latest = Now();
     }
-    auto* failed = Guarded([&] {
+    auto failed = Tried([&] {
       EngineCall::Start(
           rounds_.caller, rounds_.draft, made->id, inputs, NamesOf(goes_on.size()),
           [&rounds = rounds_, made](Answer answer) { rounds.Drafted(made, std::move(answer)); });
     });
-    if (failed) {  // the next round asks for itself, and is told
-      TRITONSERVER_ErrorDelete(failed);
-      rounds_.Drafted(made, {});
-    }
+    if (failed) rounds_.Drafted(made, {});  // the next round asks for itself, and is told
   }
 
   // Under the lock.
@@ -353,7 +350,7 @@ class Round {
   void Fail() {
     End();
     for (Joining* call : joined_) call->Start(rounds_);
-    reply_.Fail(TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, error_.c_str()));
+    reply_.Fail(Failure(error_));
     reply_.Release();
     delete this;
   }

@@ -96,19 +96,13 @@ class Rounds {
 
   // `max_batch_size` of the configuration, which is the engine's. Raises Failure.
   static size_t Rows(TRITONBACKEND_Model* model) {
-    TRITONSERVER_Message* config;
-    Check(TRITONBACKEND_ModelConfig(model, 1, &config));
+    auto config = Made<Message>([&](auto** made) { return TRITONBACKEND_ModelConfig(model, 1, made); });
     const char* text;
     size_t bytes, rows = 0;
-    auto* error = TRITONSERVER_MessageSerializeToJson(config, &text, &bytes);
-    if (!error) {
-      constexpr std::string_view key = "\"max_batch_size\":";
-      const std::string_view json(text, bytes);
-      if (size_t at = json.find(key); at != json.npos)
-        std::from_chars(text + at + key.size(), text + bytes, rows);
-    }
-    TRITONSERVER_ErrorDelete(TRITONSERVER_MessageDelete(config));
-    Check(error);
+    Check(TRITONSERVER_MessageSerializeToJson(config.get(), &text, &bytes));
+    constexpr std::string_view key = "\"max_batch_size\":";
+    const std::string_view json(text, bytes);
+    if (size_t at = json.find(key); at != json.npos) std::from_chars(text + at + key.size(), text + bytes, rows);
     return std::max<size_t>(1, rows);
   }
 

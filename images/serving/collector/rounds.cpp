@@ -32,7 +32,7 @@ class Stop {
       : inputs_(std::move(inputs)), reply_(instance, request) {}
 
   void Start(Rounds& rounds) {
-    auto* error = Guarded([&] {
+    auto ignored = Tried([&] {  // the calls' own answers tell how they ended
       const std::string id = reply_.Id();
       std::set<std::string> drafts{id};
       {
@@ -43,7 +43,6 @@ class Stop {
       Ask(rounds, rounds.target, id);
       for (const auto& each : drafts) Ask(rounds, rounds.draft, each);
     });
-    if (error) TRITONSERVER_ErrorDelete(error);
     rounds.LetGo(true);
     End();
   }
@@ -51,15 +50,13 @@ class Stop {
  private:
   void Ask(Rounds& rounds, const std::string& engine, const std::string& id) {
     ++open_;
-    auto* failed = Guarded([&] {
+    auto failed = Tried([&] {
       EngineCall::Start(rounds.caller, engine, id, inputs_, {kTokens}, [this](Answer answer) {
         answer.responses.clear();
         End();
       });
     });
-    if (!failed) return;
-    TRITONSERVER_ErrorDelete(failed);
-    --open_;
+    if (failed) --open_;
   }
 
   // Whatever the engines say: the calls' own answers tell how they ended.
@@ -78,13 +75,13 @@ class Stop {
 void Take(Rounds& rounds, TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request) {
   std::vector<Input> inputs;
   bool stops = false;
-  auto* error = Guarded([&] {
+  auto failure = Tried([&] {
     inputs = InputsOf(request);
     stops = Find(inputs, kStop) && *Data<bool>(inputs, kStop, 1);
   });
-  if (error) {
+  if (failure) {
     Reply reply(instance, request);
-    reply.Fail(error);
+    reply.Fail(*failure);
     return reply.Release();
   }
   if (stops) return (new Stop(instance, request, std::move(inputs)))->Start(rounds);

@@ -159,14 +159,13 @@ class Stream {
     for (const Input& each : inputs_)
       if (each.name != kCaller && each.name != kNumber) own.push_back(each);
     streams_.Opened(*this);
-    auto* error = Guarded([&] {
+    auto failure = Tried([&] {
       EngineCall::Start(
           streams_.caller, streams_.engine, reply_.Id(), own, {kTokens, kCount},
-          [this](Answer) { streams_.Ended(*this); }, [this](Response response) { Take(response.get()); });
+          [this](Answer) { streams_.Ended(*this); }, [this](EngineResponse response) { Take(response.get()); });
     });
-    if (!error) return;  // this may be gone already
-    Keep(Failure(TRITONSERVER_ErrorMessage(error), TRITONSERVER_ErrorCode(error)));
-    TRITONSERVER_ErrorDelete(error);
+    if (!failure) return;  // this may be gone already
+    Keep(*failure);
     streams_.Ended(*this);
   }
 
@@ -190,24 +189,21 @@ class Stream {
  private:
   // A response of the engine.
   void Take(TRITONSERVER_InferenceResponse* response) {
-    try {
+    auto failure = Tried([&] {
       Row row = Answer::Read(response);
       if (!row.empty()) streams_.Came(*this, TokensOf(row, wanted_ - int64_t(tokens.size())));
-    } catch (const Failure& failure) {
-      Keep(failure);
-    } catch (const std::exception& error) {
-      Keep(Failure(error.what()));
-    }
+    });
+    if (failure) Keep(*failure);
   }
 
   void Keep(const Failure& failure) {
-    if (!failure_) failure_ = std::make_unique<Failure>(failure);
+    if (!failure_) failure_ = failure;
   }
 
   Streams& streams_;
   const std::vector<Input> inputs_;
   const int64_t wanted_;
-  std::unique_ptr<Failure> failure_;  // the first
+  std::optional<Failure> failure_;  // the first
   Reply reply_;
 };
 
@@ -287,7 +283,7 @@ void Streams::Answer(Read* read, const std::vector<Chunk>& chunks) {
 void Streams::Finish(Stream* stream) { stream->Finish(); }
 
 void Take(Streams& streams, TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request) {
-  auto* error = Guarded([&] {
+  auto failure = Tried([&] {
     auto inputs = InputsOf(request);
     if (Find(inputs, kWait)) {
       const int64_t caller = *Data<int64_t>(inputs, kCaller, 1);
@@ -295,9 +291,9 @@ void Take(Streams& streams, TRITONBACKEND_ModelInstance* instance, TRITONBACKEND
     }
     (new Stream(streams, instance, request, std::move(inputs)))->Start();
   });
-  if (!error) return;
+  if (!failure) return;
   Reply reply(instance, request);
-  reply.Fail(error);
+  reply.Fail(*failure);
   reply.Release();
 }
 

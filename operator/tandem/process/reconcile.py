@@ -47,6 +47,11 @@ from tandem.settings import Settings
 
 log = logging.getLogger(__name__)
 
+UNSEEN = frozenset(
+    {SpecReason.KUBERNETES_TOO_OLD, SpecReason.CACHE_NOT_MANAGED_BY_TANDEM, SpecReason.CACHE_NOT_SHAREABLE}
+)
+"""Reasons of refusals that end without an event: by an upgrade, or another claim, as claims are not watched."""
+
 
 class Key(NamedTuple):
     """A service to reconcile."""
@@ -128,8 +133,8 @@ class Reconciler:
         shown = status(self._after(situation, refused, scaling_refused, routing_refused))
         await self._write_status(service, observed, shown)
         await self._failure_events.record(service, failures(observed), situation.now)
-        too_old = situation.decision.refusal and situation.decision.refusal.reason is SpecReason.KUBERNETES_TOO_OLD
-        if refused or scaling_refused or routing_refused or too_old:  # no event marks an upgrade
+        spec_refused = situation.decision.refusal and situation.decision.refusal.reason in UNSEEN
+        if refused or scaling_refused or routing_refused or spec_refused:
             return Next.RETRY
         if observed.progress:
             return Next.SOON

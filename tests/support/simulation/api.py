@@ -19,6 +19,8 @@ from tandem.names import FIELD_MANAGER
 from .clock import VirtualLoop
 
 T = TypeVar("T")
+Events = asyncio.Queue[tuple[Object | None, Object | None] | None]
+"""Objects before and after each change; None: the watch is cut."""
 OWNED = ("labels", "annotations", "ownerReferences")
 LATENCY = 0.02
 """Seconds that a request takes at most, on its way there and on its way back."""
@@ -88,7 +90,7 @@ class Cluster:
     """resourceVersion of the last write."""
     _objects: defaultdict[str, dict[tuple[str, str], Object]] = field(default_factory=lambda: defaultdict(dict))
     """By kind, namespace and name."""
-    _watches: dict[str, list[asyncio.Queue[Object | None]]] = field(default_factory=dict)
+    _watches: dict[str, list[Events]] = field(default_factory=dict)
 
     def get(self, kind: str, name: str, namespace: str = NAMESPACE) -> Object | None:
         """Not a copy."""
@@ -121,7 +123,7 @@ class Cluster:
             meta["generation"] = before["metadata"]["generation"] + 1
         meta["resourceVersion"] = str(self.version)
         of_kind[key] = obj
-        self._announce("MODIFIED" if before else "ADDED", obj)
+        self._announce(before, obj)
         self._written(Write(by, self.loop.time() if began is None else began, verb, before, obj, bound))
         return obj
 
@@ -130,7 +132,7 @@ class Cluster:
         meta = obj["metadata"]
         gone = self._objects[obj["kind"]].pop((meta.get("namespace", ""), meta["name"]))
         self.version += 1
-        self._announce("DELETED", gone)
+        self._announce(gone, None)
         self._written(Write(by, self.loop.time() if began is None else began, "delete", gone, None))
 
     def cut_watches(self) -> None:
@@ -139,22 +141,23 @@ class Cluster:
             for queue in queues:
                 queue.put_nowait(None)
 
-    def watching(self, kind: str) -> asyncio.Queue[Object | None]:
-        """A queue of the events of a kind from now on; None: the watch is cut."""
-        queue: asyncio.Queue[Object | None] = asyncio.Queue()
+    def watching(self, kind: str) -> Events:
+        """What becomes of the objects of a kind from now on."""
+        queue: Events = asyncio.Queue()
         self._watches.setdefault(kind, []).append(queue)
         return queue
 
-    def ended(self, kind: str, queue: asyncio.Queue[Object | None]) -> None:
+    def ended(self, kind: str, queue: Events) -> None:
         """Nobody reads that queue any more."""
         self._watches[kind].remove(queue)
 
-    def _announce(self, event: str, obj: Object) -> None:
-        if self.deaf and obj["kind"] not in ("Lease", "Event"):
+    def _announce(self, before: Object | None, after: Object | None) -> None:
+        kind = (after or before or {})["kind"]
+        if self.deaf and kind not in ("Lease", "Event"):
             self.deaf -= 1
             return
-        for queue in self._watches.get(obj["kind"], ()):
-            queue.put_nowait({"type": event, "object": obj})
+        for queue in self._watches.get(kind, ()):
+            queue.put_nowait((before, after))
 
     def _written(self, write: Write) -> None:
         for each in list(self.on_write):
@@ -206,9 +209,12 @@ class SimulatedApi:
         """As `Api.watch`; what was written between a list and its watch is not lost, as nothing runs between them."""
         queue = self._cluster.watching(kind.kind)
         try:
-            while (event := await queue.get()) is not None:
-                if _selected(event["object"], selector):
-                    yield event
+            while (change := await queue.get()) is not None:
+                before, after = change
+                if after and _selected(after, selector):
+                    yield {"type": "MODIFIED" if before else "ADDED", "object": after}
+                elif before and _selected(before, selector):  # also where it has not those labels any more
+                    yield {"type": "DELETED", "object": before}
         finally:
             self._cluster.ended(kind.kind, queue)
 

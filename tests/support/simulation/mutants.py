@@ -12,6 +12,7 @@ from tandem.cluster import apply, observe
 from tandem.process.operator import Operator
 from tandem.process.reconcile import Reconciler
 from tandem.process.resync import Resync
+from tandem.process.watches import ChildWatch
 from tandem.process.workqueue import WorkQueue
 from tandem.rollout import plan
 
@@ -58,6 +59,9 @@ MUTANTS = {
         Resync._compare,
         "missed = {uid: one for uid, one, known in still if known is None or known.version != one.version}",
         "missed = {uid: one for uid, one, known in still if known is None}",
+    ),
+    "a child with another's label concerns that one alone": Mutant(
+        ChildWatch.changed, "keys(before, now)", "keys(now or before)"
     ),
     "a Job's verdict is thrown away before it is recorded": Mutant(plan._old_jobs, "if _keeps_job(step)", "if False"),
 }

@@ -116,6 +116,28 @@ async def test_while_a_claim_is_awaited_it_looks_again(cluster: Cluster) -> None
     assert await cluster.reconcile() is Next.EVENT
 
 
+@pytest.mark.parametrize(
+    ("ours", "reason"),
+    [(False, "CacheNotManagedByTandem"), (True, "CacheNotShareable")],
+)
+async def test_another_claim_is_looked_for_where_this_one_is_refused(
+    cluster: Cluster, ours: bool, reason: str
+) -> None:
+    """The message asks for it, and claims are not watched."""
+    labels = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER} if ours else {}
+    meta = {"name": names.CACHE_CLAIM, "namespace": NAMESPACE, "labels": labels}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta}
+    store = cluster.server.store
+    store.put("persistentvolumeclaims", {**claim, "spec": {"accessModes": ["ReadWriteOnce"]}})
+    await cluster.bring_up()
+    cluster.edit(target={"model": {"uri": "hf://org/target"}}, replicas=2)
+    assert await cluster.reconcile() is Next.RETRY
+    assert cluster.conditions()["SpecAccepted"] == f"False/{reason}"
+    store.remove("persistentvolumeclaims", NAMESPACE, names.CACHE_CLAIM)
+    await cluster.reconcile()
+    assert cluster.conditions()["SpecAccepted"].startswith("True/")
+
+
 async def test_progress_of_downloads_is_asked_for_again_soon(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

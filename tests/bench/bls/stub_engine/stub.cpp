@@ -146,10 +146,7 @@ class Inputs {
  private:
   bool Find(const char* name, const void** buffer, const int64_t** shape, uint32_t* dims) const {
     TRITONBACKEND_Input* input;
-    if (auto* absent = TRITONBACKEND_RequestInput(request_, name, &input)) {
-      TRITONSERVER_ErrorDelete(absent);
-      return false;
-    }
+    if (backend::Error absent{TRITONBACKEND_RequestInput(request_, name, &input)}) return false;
     uint32_t buffers;
     uint64_t bytes;
     Check(TRITONBACKEND_InputProperties(input, nullptr, nullptr, shape, dims, &bytes, &buffers));
@@ -179,15 +176,14 @@ class Request {
     TRITONBACKEND_ResponseFactory* factory;
     Check(TRITONBACKEND_ResponseFactoryNew(&factory, request_));
     size_t rows = std::max<size_t>(1, call.rows.size()), responses = decoupled && !error ? rows : 1;
-    auto* failure = error ? TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, error) : nullptr;
+    const backend::Error failure(error ? TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, error) : nullptr);
     for (size_t i = 0; i < responses; ++i) {
       TRITONBACKEND_Response* response;
       Check(TRITONBACKEND_ResponseNewFromFactory(&response, factory));
       if (!error && !call.rows.empty()) Fill(response, i, responses);
       uint32_t flags = i + 1 == responses ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0;
-      Check(TRITONBACKEND_ResponseSend(response, flags, failure));
+      Check(TRITONBACKEND_ResponseSend(response, flags, failure.get()));
     }
-    if (failure) TRITONSERVER_ErrorDelete(failure);
     Check(TRITONBACKEND_ResponseFactoryDelete(factory));
     uint64_t from = arrived * 1e9, to = Now() * 1e9;
     Check(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, !error, from, from, to, to));
@@ -401,7 +397,7 @@ Engine* EngineOf(TRITONBACKEND_ModelInstance* instance) {
 extern "C" {
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
-  return backend::Guarded([&] {
+  return backend::Answered([&] {
     TRITONBACKEND_Model* model;
     TRITONBACKEND_ArtifactType type;
     const char* folder;
@@ -413,12 +409,12 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance) {
-  return backend::Guarded([&] { delete stub::EngineOf(instance); });
+  return backend::Answered([&] { delete stub::EngineOf(instance); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count) {
-  return backend::Guarded([&] {
+  return backend::Answered([&] {
     for (uint32_t i = 0; i < count; ++i)
       stub::EngineOf(instance)->Take(std::make_unique<stub::Request>(instance, requests[i]), stub::Inputs(requests[i]));
   });
