@@ -18,6 +18,8 @@ DISTRIBUTIONS = packages_distributions()
 OURS = {path.stem for root in PROJECT["tool"]["ruff"]["src"] for path in (REPOSITORY / root).iterdir()}
 # In NVIDIA's images alone: Triton's Python backend, TensorRT-LLM and its libraries.
 GIVEN = {"triton_python_backend_utils", "tensorrt_llm", "torch", "mpi4py", "transformers"}
+# In environments of their own, with locks beside the tests: support/environments.py.
+APART = {"langchain_core", "langchain_openai", "litellm"}
 
 CODE = [
     # folder, what it may import (groups of pyproject.toml; empty: the project's dependencies)
@@ -65,7 +67,7 @@ def undeclared(folder: Path, groups: list[str]) -> dict[str, str]:
     allowed = set[str]().union(*map(declared, groups))
     found = {}
     for file in sorted(folder.rglob("*.py")):
-        for name in set(imported(file)) - OURS - GIVEN - {"__future__", *sys.stdlib_module_names}:
+        for name in set(imported(file)) - OURS - GIVEN - APART - {"__future__", *sys.stdlib_module_names}:
             if not allowed & {normal(distribution) for distribution in DISTRIBUTIONS.get(name, [name])}:
                 found[name] = str(file.relative_to(folder))
     return found
