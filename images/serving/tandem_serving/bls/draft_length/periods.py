@@ -17,8 +17,8 @@ UNTRIED_ALONE, UNTRIED_BATCHES = math.inf, 0.5
 # Seconds after which measurements count half; rounds that the mean is over, enough for new prompts, each of which
 # stalls all sequences, to come as on average. A window that is longer than the known period by more than PAUSE counts
 # as longer by that, since the machine may have paused, or prompts came by chance, until it is the fourth in a row, or
-# the third and 1.5 times as long (SURE / 2), or the second and SURE times. The first window of all, where it is longer
-# than predicted by more than GUESSED, counts as UNLIKELY rounds.
+# the third and 1.5 times as long (SURE / 2), or the second and SURE times. The first window of all, where it is
+# longer than predicted by more than GUESSED, counts as UNLIKELY rounds.
 AGE, MEMORY, PAUSE, SURE, UNLIKELY = 10.0, 40.0, 0.1, 3.0, 1.0
 # Share of a target's step that a draft token takes until it is measured, and at most.
 DRAFT_STEP, DEAREST_STEP = 1 / 6, 1 / 2
