@@ -38,7 +38,7 @@ def write(module: Any, pair: Path, folder: Path) -> None:
         setattr(module.config, name, small[name])
     module.generation_config = generation
     module.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(pair / name, folder / name)
 
 
