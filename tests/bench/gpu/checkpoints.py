@@ -39,7 +39,8 @@ def write(module: Any, pair: Path, folder: Path) -> None:
     module.generation_config = generation
     module.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(pair / name, folder / name)
+        if (pair / name).exists():  # a draft needs no template
+            shutil.copy(pair / name, folder / name)
 
 
 def steps(model: TorchModel, role: str, streams: list[int], context: int) -> dict[str, float]:
