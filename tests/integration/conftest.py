@@ -338,7 +338,7 @@ def operator_with(lasting_operator: OperatorProcess, tmp_path: Path) -> Iterator
 
 
 LATE = (404, 409)
-"""The API server's answers to who changed or deleted by what a watch had told before."""
+"""Status codes of a write that rests on an old state: the object is gone, or has changed."""
 
 
 class AuditLog:
@@ -364,8 +364,8 @@ class AuditLog:
         return [entry for entry in found if entry["requestReceivedTimestamp"] >= self.since]
 
     def operator_writes(self, namespace: Namespace) -> list[str]:
-        """`verb resource/subresource/name` of the operator's writes in a namespace; not of those that met another's
-        write or what was gone by then, of which a watch tells a moment later."""
+        """`verb resource/subresource/name` of the operator's writes in a namespace, without those that the API server
+        refused since they rest on an old state: they are no fault, and are tried again."""
         found = []
         for entry in self.entries():
             agent = entry.get("userAgent", "")

@@ -269,12 +269,12 @@ def test_the_page_shows_what_the_built_in_roles_allow(
     # A role holds once the API server has heard of it.
     wait_for("the list", lambda: names() == listed, log=server.log)
 
-    def told() -> tuple[int, dict[str, Any]] | None:
-        # Of pods that a test before had, the last may be about to go.
+    def answer() -> tuple[int, dict[str, Any]] | None:
+        # A pod of the test before may not have ended yet.
         code, body = server.get(path, token)
         return None if code == 200 and len(body["service"]["pods"]) > 1 else (code, body)
 
-    code, body = wait_for("one pod", told, log=server.log)
+    code, body = wait_for("one pod", answer, log=server.log)
     assert code == one, body
     if one == 200:
         assert body["service"]["summary"]["state"] == "Ready"

@@ -325,7 +325,7 @@ def test_a_job_whose_pods_a_quota_refuses_says_so(operator: OperatorProcess, nam
     namespace.run("create", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"limits.cpu": "0"}}}))
     namespace.apply()
     namespace.wait("PodsHealthy", "False/PodNotMade")
-    # As long as nobody has counted what the quota is for, it refuses with other words; the Job tries again.
+    # Until the quota's controller has counted the pods, the refusal has another text; the Job tries again.
     for condition in ("PodsHealthy", "Ready"):
         wait_for(condition, lambda kind=condition: "exceeded quota: cpus" in namespace.message(kind))  # type: ignore[misc]
     wait_for("the Event", lambda: "PodNotMade" in namespace.events())

@@ -152,7 +152,7 @@ def relabel(which: int, to: str) -> Change:
 
 
 def give_away(which: int, to: str) -> Change:
-    """Somebody makes another service the owner of a child; or nobody, where there is none of that name."""
+    """Somebody makes another service the owner of a child, or removes its owner where no such service exists."""
 
     def change(at: "Interleavings") -> None:
         children = [child for child in at.children() if label(child, names.LABEL_SERVICE) == NAME]

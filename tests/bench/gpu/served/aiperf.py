@@ -11,7 +11,7 @@ from triton.harness import TritonServer
 from triton.openai_endpoint import NAME, OpenAiEndpoint
 
 CASES = {"alone": {"num_draft_tokens": 0}, "adaptive": {}}
-"""What each sends beside the text."""
+"""Fields that each request has in addition to its text."""
 REQUESTS = 6  # of each stream; as many before them are not counted
 FIGURES = {
     "ttft_ms": "time_to_first_token",
