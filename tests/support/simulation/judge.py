@@ -9,7 +9,7 @@ from tandem.api import KIND
 from tandem.api.wire import Object
 from tandem.cluster.manifests import label, owner_uid
 
-from .api import Cluster, Write
+from .api import LATENCY, Cluster, Write
 
 COMPARED = ("Deployment", "Service", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
 """Kinds whose objects are the same whatever happened; of ConfigMaps a history is kept."""
@@ -76,7 +76,8 @@ class Judge:
         if before is None and service and self._left(service, write.began):
             yield "its service is being deleted"
         went = self._collected.get((_named(write.object), owner_uid(write.object) or ""), write.began)
-        if before is None and went < write.began and not self._lives(owner_uid(write.object)):
+        # No write depends on its owner: the answer to the last look at it, and a read by name, lie between.
+        if before is None and went < write.began - 3 * LATENCY and not self._lives(owner_uid(write.object)):
             yield "it went with its service, and is made again"
         at, by = self._written.get(write.object["metadata"]["uid"], (0.0, ""))
         if by != write.by and at > write.began:
