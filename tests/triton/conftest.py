@@ -11,8 +11,8 @@ from triton.harness import TritonServer
 
 __all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]
 
-# `--skip-unchanged`: tests of what only tests and benchmarks use, those that compare what servers say, and what they
-# read beside Python modules. Not those that start other programs of the operator's or of the image's.
+# `--skip-unchanged`: tests of what only tests and benchmarks use, and those that compare the answers of servers; each
+# with the files that it reads besides Python modules. Tests that start programs of the operator or the image always run.
 ENGINE = ["images/reference", "images/serving", "operator/tandem/render", "tests/triton"]
 BENCH = [*ENGINE, "tests/bench"]
 UNTIL_CHANGED = {

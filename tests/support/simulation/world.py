@@ -20,10 +20,10 @@ from .judge import Judge, end_state
 from .process import Processes, prepare
 
 OTHER = "svc-00001"
-"""A service beside the one that things happen to, where there is one."""
+"""A second service; the faults and edits are of the first."""
 COMPARED, SELDOM = 20.0, 1e6
-"""Seconds from one comparison of the watches to the next: soon, or never, so that an event which tells no service
-shows."""
+"""Seconds from one comparison of the watches to the next: soon, or never, which shows events that queue no
+reconcile."""
 SETTLED, CALM = 900.0, 30.0
 """Seconds in which all comes to its end, the slowest retry included; in which nothing is written then."""
 SETTINGS = load_settings()
