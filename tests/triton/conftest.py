@@ -12,7 +12,8 @@ from triton.harness import TritonServer
 __all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]
 
 # `--skip-unchanged`: tests of what only tests and benchmarks use, and those that compare the answers of servers; each
-# with the files that it reads besides Python modules. Tests that start programs of the operator or the image always run.
+# with the files that it reads besides Python modules. Tests that start programs of the operator or the image always
+# run.
 ENGINE = ["images/reference", "images/serving", "operator/tandem/render", "tests/triton"]
 BENCH = [*ENGINE, "tests/bench"]
 UNTIL_CHANGED = {
