@@ -31,8 +31,24 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
-def stock(kind: str, seed: int = 0) -> Any:
-    """A model of transformers with random weights."""
+ROPE: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "llama3": {
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
+    },
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 32},
+}  # fmt: skip
+"""Parameters of the kinds of rotary embedding that were tried."""
+
+
+def rope(kind: str) -> dict[str, Any]:
+    """config.json's `rope_parameters`, as transformers 5 writes them."""
+    return {"rope_type": kind, "rope_theta": 10000.0, **ROPE[kind]}
+
+
+def stock(kind: str, seed: int = 0, **values: Any) -> Any:
+    """A model of transformers with random weights; `values` of its configuration."""
     torch.manual_seed(seed)
-    config = transformers.AutoConfig.for_model(kind, **COMMON, **MORE.get(kind, {}))
+    config = transformers.AutoConfig.for_model(kind, **COMMON, **MORE.get(kind, {}), **values)
     return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")

@@ -22,7 +22,7 @@ from reference_engine.torch_backend import attention, checkpoints, loading  # no
 from reference_engine.torch_backend.loading import Sizes  # noqa: E402
 from support.reference_engine import run  # noqa: E402
 from unit.reference_engine import tiny_llama  # noqa: E402
-from unit.torch_backend.models import PAIR, VOCABULARY, stock  # noqa: E402
+from unit.torch_backend.models import PAIR, VOCABULARY, rope, stock  # noqa: E402
 
 Ids = npt.NDArray[np.int32]
 TOLERANCE = 1e-4  # absolute, float32
@@ -42,9 +42,16 @@ def greedy(scheduler: Scheduler, request: Request) -> Output:
     return outputs[-1]
 
 
-@pytest.mark.parametrize("kind", checkpoints.TRIED)
-def test_logits_in_pieces_are_transformers_own(kind: str) -> None:
-    module = stock(kind).eval()
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    *((kind, {}) for kind in checkpoints.TRIED),
+    *(("llama", {"rope_parameters": rope(kind)}) for kind in checkpoints.TRIED_ROPE),
+    ("qwen3", {"rope_parameters": rope("yarn")}),  # as its card says for long texts
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), KINDS)
+def test_logits_in_pieces_are_transformers_own(kind: str, values: dict[str, Any]) -> None:
+    module = stock(kind, **values).eval()
     ids = np.random.default_rng(1).integers(3, VOCABULARY, (2, 60)).astype(np.int32)
     with torch.no_grad():
         expected = module(input_ids=torch.from_numpy(ids.astype(np.int64)), use_cache=False).logits.numpy()

@@ -19,12 +19,13 @@ from reference_engine.choice import Choice  # noqa: E402
 from reference_engine.request import Output, Request  # noqa: E402
 from reference_engine.sampling import SamplingParams  # noqa: E402
 from reference_engine.scheduler import Capacity, Scheduler  # noqa: E402
-from reference_engine.torch_backend import attention, layout, linear, loading, sampling  # noqa: E402
+from reference_engine.torch_backend import attention, checkpoints, layout, linear, loading, sampling  # noqa: E402
 from reference_engine.torch_backend.attention import Pass, Scores  # noqa: E402
 from reference_engine.torch_backend.layout import Shape  # noqa: E402
 from reference_engine.torch_backend.loading import Sizes  # noqa: E402
 from reference_engine.torch_backend.sampling import Chooser  # noqa: E402
 from unit.reference_engine.chi_square import RIGHT, deviation  # noqa: E402
+from unit.torch_backend.models import rope  # noqa: E402
 
 SLOTS, LONGEST = 8, 2048
 HEADS = [(32, 8, 128), (32, 8, 64), (8, 8, 80), (14, 2, 64), (9, 1, 96), (16, 8, 256)]
@@ -163,20 +164,22 @@ def _mixed(x: Any) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-def _llama() -> Any:
+def _llama(**values: Any) -> Any:
     """A small model of float32; the same one each time."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(
         "llama", vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=8,
-        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.1,
+        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.1, **values,
     )  # fmt: skip
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention.NAME)
 
 
-def test_compiled_graphs_compute_what_the_plain_model_does() -> None:
+@pytest.mark.parametrize("kind", checkpoints.TRIED_ROPE)
+def test_compiled_graphs_compute_what_the_plain_model_does(kind: str) -> None:
+    values = {"rope_parameters": rope(kind)}
     models = [
-        loading.build(_llama(), Sizes(4, 256, 128), compiled=False),
-        loading.build(_llama().cuda(), Sizes(4, 256, 128)),
+        loading.build(_llama(**values), Sizes(4, 256, 128), compiled=False),
+        loading.build(_llama(**values).cuda(), Sizes(4, 256, 128)),
     ]
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 1000, (4, 200)).astype(np.int32)

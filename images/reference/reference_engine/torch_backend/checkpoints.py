@@ -19,6 +19,9 @@ from reference_engine.config import CheckpointError
 TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
 WHOLE = ("olmo2", "phi3")
 """Of these, what one GPU only runs: olmo2 norms all heads together, phi3 stores q, k and v, gate and up as one."""
+TRIED_ROPE = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary embedding: likewise. For those that follow the text's length (dynamic, longrope) transformers reads
+the length on the host, which a CUDA graph cannot do."""
 
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 """Bytes of a number, by the `dtype` of config.json."""
@@ -28,9 +31,13 @@ _QUANTIZED = ("quantization_config", "compression_config")
 _QUANTIZED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 _EMBEDDINGS, _HEAD = "embed_tokens.", "lm_head."
 _INDEX = "model.safetensors.index.json"
-_LOGIT_ROWS = 512  # of a pass: Settings.max_num_tokens
-# Measured on one H100 with Qwen3's 8B and 0.6B shapes and 16 sequences: 2.4 and 2.0 GiB.
-_OVERHEAD = 3 << 30
+_GIB = 1 << 30
+PASS_TOKENS = 1024
+"""Tokens of a pass, as profile torch has them (`max_num_tokens`)."""
+# Measured with `python -m bench.gpu.memory` on an H200, shapes of 8B and 1B, passes of 512, 1,024 and 4,096 tokens:
+# CUDA's context takes 0.5 GiB; the rest is 3.2 to 3.6 times the logits of a pass.
+_FIXED = _GIB
+_COPIES_OF_LOGITS = 4
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,15 @@ class Memory:
         """All of it."""
         return self.weights + self.kv_cache + self.overhead
 
+    def check(self, free: int) -> None:
+        """Raises CheckpointError where it is more than so many free bytes."""
+        if self.total > free:
+            raise CheckpointError(
+                f"weights of {self.weights / _GIB:.1f}, a KV cache of {self.kv_cache / _GIB:.1f} and"
+                f" {self.overhead / _GIB:.1f} GiB for graphs and logits are more than the {free / _GIB:.1f} GiB that"
+                " the GPU has free: lower max_num_sequences, max_seq_len or max_num_tokens, or take a larger GPU"
+            )
+
 
 def check(folder: Path, gpus: int = 1) -> None:
     """Raises CheckpointError where the backend does not run the checkpoint, split over so many GPUs.
@@ -56,6 +72,7 @@ def check(folder: Path, gpus: int = 1) -> None:
     kind = values.get("model_type")
     if kind not in TRIED:
         raise CheckpointError(f"model_type is {kind!r}: the torch backend was tried with {', '.join(TRIED)}")
+    _check_rope(values)
     if gpus > 1:
         _check_split(values, gpus)
     found = [name for name in _QUANTIZED if values.get(name)]
@@ -78,6 +95,17 @@ def check(folder: Path, gpus: int = 1) -> None:
         )
 
 
+def _check_rope(values: Mapping[str, Any]) -> None:
+    """By the names of transformers 5 (`rope_parameters`) and 4 (`rope_scaling`, whose `type` is older)."""
+    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind not in TRIED_ROPE:
+        raise CheckpointError(
+            f"rope_type is {kind!r}: the torch backend was tried with {', '.join(TRIED_ROPE)}; if shorter texts are"
+            " enough and the model's card allows it, remove it from config.json"
+        )
+
+
 def _check_split(values: Mapping[str, Any], gpus: int) -> None:
     kind = values["model_type"]
     if kind in WHOLE:
@@ -96,10 +124,10 @@ def _check_split(values: Mapping[str, Any], gpus: int) -> None:
             )
 
 
-def memory(folder: Path, sequences: int, max_seq_len: int, gpus: int = 1) -> Memory:
+def memory(folder: Path, sequences: int, max_seq_len: int, gpus: int = 1, pass_tokens: int = PASS_TOKENS) -> Memory:
     """What the checkpoint takes with KV cache for so many sequences of so many tokens; 0: the model's own limit.
 
-    Of each of `gpus` that it is split over. Raises CheckpointError.
+    Of each of `gpus` that it is split over, with passes of `pass_tokens`. Raises CheckpointError.
     """
     values = _read(folder)
     width = BYTES[dtype(values)]
@@ -107,13 +135,13 @@ def memory(folder: Path, sequences: int, max_seq_len: int, gpus: int = 1) -> Mem
     try:
         limit = values["max_position_embeddings"]
         token = bytes_per_token(values, width)
-        logits = 4 * _LOGIT_ROWS * values["vocab_size"]
+        logits = 4 * pass_tokens * values["vocab_size"]
     except KeyError as error:
         raise CheckpointError(f"{folder}/config.json lacks {error}: is it a checkpoint's?") from None
     return Memory(
         weights=width * _numbers(shapes, gpus),
         kv_cache=(sequences + 1) * min(max_seq_len or limit, limit) * token // gpus,  # one more: rows of padding
-        overhead=_OVERHEAD + logits * min(gpus, 2),  # of several GPUs they are gathered first
+        overhead=_FIXED + logits * (_COPIES_OF_LOGITS + (gpus > 1)),  # of several GPUs they are gathered first
     )
 
 

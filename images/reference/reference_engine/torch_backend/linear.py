@@ -78,7 +78,10 @@ class Shared(nn.Module):
 
 
 class Part(nn.Module):
-    """One of the joined layers: the first computes all, the others take theirs."""
+    """One of the joined layers: the first computes all, the others take theirs, and the last lets them go.
+
+    A layer that kept them would hold that memory for each shape of passes.
+    """
 
     def __init__(self, shared: Shared, index: int) -> None:
         super().__init__()
@@ -89,14 +92,19 @@ class Part(nn.Module):
         """See nn.Linear."""
         if self.index == 0:
             self.shared(x)
-        return self.shared.parts[self.index]
+        part = self.shared.parts[self.index]
+        if self.index + 1 == len(self.shared.sizes):
+            self.shared.parts = ()
+        return part
 
 
 def replace(model: nn.Module, head: nn.Linear) -> None:
     """Make all linear layers of the model `FewRows`, and those of one input one; the head's sums stay float32."""
-    for module in list(model.modules()):
-        for names in JOINED:
+    for names in JOINED:
+        # Of their parents only: a list of the layers would keep the weights that the joined ones replace.
+        for module in [each for each in model.modules() if hasattr(each, names[0])]:
             _join(module, names)
+    for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = FewRows
     head.exact = True  # a bfloat16 logit has ties
@@ -109,3 +117,6 @@ def _join(module: nn.Module, names: Sequence[str]) -> None:
     shared = Shared(layers)
     for index, name in enumerate(names):
         setattr(module, name, Part(shared, index))
+    layers.clear()
+    if shared.weight.is_cuda:
+        torch.cuda.empty_cache()  # what they had is too small for the next, and torch would keep it

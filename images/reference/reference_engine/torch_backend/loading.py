@@ -75,7 +75,8 @@ def load_share(job: Job, rank: int) -> Share:
     sizes = Sizes(slots, longest, job.max_num_tokens)
     ranks = len(job.gpus)
     if device == "cuda":
-        _check_memory(values, dtype, (sizes.slots + 1) * slot // ranks, ranks)
+        needed = checkpoints.memory(Path(job.folder), slots, longest, ranks, job.max_num_tokens)
+        needed.check(torch.cuda.mem_get_info()[0])
     return Share(read(Path(job.folder), dtype, device, rank, ranks), sizes)
 
 
@@ -89,20 +90,6 @@ def _scheduler(share: Share, ranks: Alone) -> Scheduler:
     model.warm(min(sizes.slots, sizes.max_num_tokens), _WARM_DRAFT_LEN)
     capacity = Capacity(sizes.max_num_tokens, sizes.slots, sizes.max_seq_len)
     return Scheduler(model, capacity, share.module.config.vocab_size)
-
-
-def _check_memory(values: PreTrainedConfig, dtype: torch.dtype, cache: int, ranks: int) -> None:
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(values, dtype=dtype)
-    if ranks > 1:
-        splitting.cut(module, Part(0, ranks, "meta"))
-    weights = sum(each.numel() for each in module.parameters()) * dtype.itemsize
-    free, _ = torch.cuda.mem_get_info()
-    if weights + cache > free:
-        raise CheckpointError(
-            f"weights of {weights / 1e9:.1f} GB and a KV cache of {cache / 1e9:.1f} GB are more than the GPU's free "
-            f"{free / 1e9:.1f} GB: lower max_num_sequences or max_seq_len, or take a larger GPU"
-        )
 
 
 def config(folder: Path) -> PreTrainedConfig:

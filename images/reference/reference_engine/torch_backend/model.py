@@ -169,13 +169,19 @@ class TorchModel:
                 each[:, destination, :, :tokens] = each[:, source, :, :tokens]
 
     def warm(self, max_rows: int, max_draft_len: int) -> None:
-        """Prepare draws, and the graphs of all passes of up to so many sequences with up to so many draft tokens."""
-        for shape in layout.of_passes(max_rows, max_draft_len, self._max_num_tokens):
+        """Prepare draws, and the graphs of all passes of up to so many sequences with up to so many draft tokens.
+
+        The largest come first: smaller passes then take their memory from what those had.
+        """
+        shapes = layout.of_passes(max_rows, max_draft_len, self._max_num_tokens)
+        for shape in sorted(shapes, key=lambda each: (each.wanted, each.tokens), reverse=True):
             if self._cuda and shape not in self._runs:
                 self.prepare(shape)
         for lane in self._lanes[:1]:
             with torch.cuda.stream(self._stream):
                 self._chooser.warm(lane.sampled)
+        if self._cuda:
+            torch.cuda.empty_cache()  # passes outside of graphs come no more
         self._warmed = True
 
     @torch.inference_mode()
