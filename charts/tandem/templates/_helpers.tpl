@@ -309,13 +309,14 @@ capabilities: {drop: [ALL]}
 - apiGroups: [serving.tandem.dev]
   resources: [speculativeinferenceservices/finalizers]
   verbs: [update]
-# Server-side apply needs create beside patch. What is not deleted here goes with its owner.
+# Children. Server-side apply needs create beside patch. Where OwnerReferencesPermissionEnforcement is on, only those who
+# may delete an object may set its owner, as the operator does when it takes up a child that was let go.
 - apiGroups: [""]
   resources: [services, serviceaccounts]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 # A workload of the other kind goes when its successor serves; a policy, when nobody asks for it any more.
 - apiGroups: [apps]
   resources: [deployments]

@@ -20,7 +20,7 @@ from tandem.cluster.pods import ended_well, termination_message
 from tandem.cluster.problems import pod_problem
 from tandem.errors import TandemError
 from tandem.plural import counted
-from tandem.rollout.prune import kept, pull_secrets, user_ids
+from tandem.rollout.prune import common_fields, kept
 from tandem.settings import Settings
 
 POLL_SECONDS = 1.0
@@ -60,7 +60,7 @@ async def prune(namespace: str | None, claim: str, image: str | None, *, young: 
     command = prune_command(kept(revisions, parse.results(configmaps), specs, claim), young, dry_run)
     name = f"tandem-prune-{secrets.token_hex(4)}"
     image = image or Settings().fetcher_image
-    pod = prune_pod(claim, image, command, pull_secrets(revisions), user_ids(revisions))
+    pod = prune_pod(claim, image, command, common_fields(revisions, claim))
     job = prune_job(namespace, name, pod)
     await kubectl.kubectl("create", "--filename=-", *place, stdin=json.dumps(job))
     return await _result(name, *place)

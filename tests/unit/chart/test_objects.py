@@ -11,6 +11,7 @@ import yaml
 
 import tandem
 from tandem.api.types import SpeculativeInferenceService
+from tandem.cluster.kinds import CHILDREN, OPTIONAL, Kind
 
 from .conftest import ALONE, CHART, NAMESPACED, Helm, Object, Values, kinds, notes, only
 
@@ -89,6 +90,15 @@ def test_the_readme_lists_every_right_of_the_operator(helm: Helm) -> None:
     role = only(helm.template(), "ClusterRole", "tandem-operator")
     granted = {resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]}
     assert listed == granted, "write the rights that differ in charts/tandem/README.md"
+
+
+@pytest.mark.parametrize("kind", [*CHILDREN, *OPTIONAL], ids=lambda kind: kind.kind)
+def test_the_operator_may_take_up_each_kind_of_child(helm: Helm, kind: Kind) -> None:
+    """OpenShift's admission (OwnerReferencesPermissionEnforcement) asks who sets an owner for the right to delete."""
+    role = only(helm.template(), "ClusterRole", "tandem-operator")
+    group, _ = kind.group_version
+    (rule,) = [r for r in role["rules"] if kind.plural in r["resources"] and group in r["apiGroups"]]
+    assert rule["verbs"] == ["get", "list", "watch", "create", "patch", "delete"]
 
 
 def test_namespaced_has_the_same_rights_in_those_namespaces_and_no_cluster_role(helm: Helm) -> None:

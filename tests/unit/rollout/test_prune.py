@@ -15,7 +15,7 @@ from tandem.children.prune import prune_command, prune_job, prune_pod
 from tandem.cli.cache import PruneFailed, prune, report
 from tandem.cluster import parse as parsed
 from tandem.cluster.client import Api
-from tandem.rollout.prune import UnknownReferences, kept, pull_secrets
+from tandem.rollout.prune import UnknownReferences, common_fields, kept
 from tandem.settings import Settings
 
 
@@ -78,19 +78,18 @@ def test_a_download_that_cannot_be_read_stops_everything() -> None:
 
 
 def test_the_image_is_pulled_as_the_services_are(settings: Settings) -> None:
-    assert pull_secrets([]) == []
+    assert "imagePullSecrets" not in common_fields([], "claim")
     world = World(settings)
     for names_of_secrets in (["b", "a"], ["a"], []):
         pulls = [{"name": name} for name in names_of_secrets]
         world.step(parse(QUICKSTART, podTemplate={"spec": {"imagePullSecrets": pulls}}))
-    found = pull_secrets(world.observed().revisions)
-    assert found == [{"name": "a"}, {"name": "b"}]
-    assert prune_pod("claim", "fetcher:1", [], found)["imagePullSecrets"] == found
+    found = common_fields(world.observed().revisions, "claim")
+    assert prune_pod("claim", "fetcher:1", [], found)["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
 
 
 def test_the_job() -> None:
     command = prune_command({"models/b", "models/a"}, young=60, dry_run=True)
-    job = prune_job("ns", "tandem-prune-1", prune_pod("claim", "fetcher:1", command))
+    job = prune_job("ns", "tandem-prune-1", prune_pod("claim", "fetcher:1", command, common_fields([], "claim")))
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"] == [
         *("python3", "-m", "tandem_fetcher", "prune", "--cache", "/cache"),
