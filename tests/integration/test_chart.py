@@ -11,6 +11,7 @@ import yaml
 
 from cluster.core import Cluster
 from cluster.errors import ClusterError
+from support import images
 from tandem import children
 from tandem.api.types import SpeculativeInferenceService
 
@@ -101,7 +102,7 @@ EVERYTHING = {
 @pytest.mark.parametrize("values", [{}, EVERYTHING, {**EVERYTHING, "namespaces": ["team-a", "team-b"]}])
 def test_the_api_server_knows_every_field_of_the_objects(everywhere: Release, values: dict[str, Any]) -> None:
     """By its own types and by validation, as a dry run: no schema of somebody else's can know them better."""
-    rendered = everywhere.helm("template", "tandem-tried", str(CHART), values=values)
+    rendered = everywhere.helm("template", "tandem-tried", str(CHART), values={**images.NEEDED, **values})
     options = ("--dry-run=server", "--validate=strict", "--server-side", "--force-conflicts")
     applied = everywhere.cluster.kubectl.run("apply", *options, "-f", "-", stdin=rendered).splitlines()
     assert len(applied) == len([each for each in yaml.safe_load_all(rendered) if each])

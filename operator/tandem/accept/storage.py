@@ -75,8 +75,8 @@ def _warn_first_node(spec: ServiceSpec, profile: Profile) -> str | None:
         return None
     return (
         "storage.cache.accessModes ReadWriteOnce: the node of the first download may become the volume's, and a"
-        " download asks for no GPU; write placement.gpu.product, nodeSelector, runtimeClassName or a nodeAffinity that"
-        " names nodes with GPUs"
+        " download asks for no GPU; write placement.gpu.product, nodeSelector, runtimeClassName or a nodeAffinity"
+        " that names nodes with GPUs"
     )
 
 

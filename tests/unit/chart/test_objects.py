@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import tandem
+from support import images
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.kinds import CHILDREN, OPTIONAL, Kind
 
@@ -32,7 +33,7 @@ def test_golden(helm: Helm, name: str, values: Values) -> None:
 
 
 def test_helm_lint_has_nothing_to_say(helm: Helm) -> None:
-    done = helm.run("lint", "--strict", str(CHART))
+    done = helm.run("lint", "--strict", str(CHART), values={})
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
 
@@ -61,6 +62,9 @@ def test_the_crd_is_rendered_unchanged(helm: Helm, crds: Values, annotations: An
 
 def test_the_crd_can_be_left_out(helm: Helm) -> None:
     assert CRD not in kinds(helm.template({"crds": {"install": False}}))
+
+
+OPERATOR = images.NEEDED["image"]["repository"]
 
 
 # --- rights ---------------------------------------------------------------------------------------
@@ -152,10 +156,10 @@ def test_a_changed_setting_starts_new_pods_and_nothing_else_does(helm: Helm) -> 
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        ({}, f"tandem/operator:{tandem.__version__}"),
-        ({"tag": "v9"}, "tandem/operator:v9"),
+        ({}, f"{OPERATOR}:{tandem.__version__}"),
+        ({"tag": "v9"}, f"{OPERATOR}:v9"),
         ({"repository": "registry.example.com:5000/op"}, f"registry.example.com:5000/op:{tandem.__version__}"),
-        ({"tag": "v9", "digest": f"sha256:{'a' * 64}"}, f"tandem/operator@sha256:{'a' * 64}"),
+        ({"tag": "v9", "digest": f"sha256:{'a' * 64}"}, f"{OPERATOR}@sha256:{'a' * 64}"),
     ],
     ids=["the chart's version", "a tag", "another registry", "a digest wins"],
 )

@@ -85,7 +85,12 @@ SELECTED = [
     (["consolidated.safetensors"], [], ["consolidated.safetensors"], "the only weights"),
     (["a.safetensors", "tokenizer.model.v3"], [], ["a.safetensors", "tokenizer.model.v3"], "every tokenizer"),
     (["m.bin"], ["*.bin"], ["m.bin"], "pickles when they are asked for"),
-    (["m.bin", "b.safetensors"], ["*.safetensors", "*.bin"], ["b.safetensors"], "pickles where there is nothing else"),
+    (
+        ["m.bin", "b.safetensors"],
+        ["*.safetensors", "*.bin"],
+        ["b.safetensors"],
+        "pickles where there is nothing else",
+    ),
     (
         [
             *("pytorch_model.bin", "training_args.bin", "optimizer.bin", "optimizer_1.pt", "scheduler.bin"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import images
 from support.services import QUICKSTART, parse
 from support.world import GOOD, HUB, World, fetched
 from tandem import names
@@ -150,7 +151,7 @@ cd {folder}
 echo "$@" >> calls
 case $1 in
 create) cat > created; cat created;;
-get) cat "$2" 2>/dev/null || echo '{{"items": []}}';;
+get) [ -e "$2" ] && cat "$2" || ([ "$2" = job ] || echo '{{"items": []}}');;
 *) exit 1;;
 esac
 """
@@ -176,6 +177,19 @@ async def test_without_a_claim_no_job_waits_for_it(kubectl: Path) -> None:
     with pytest.raises(PruneFailed, match="no PersistentVolumeClaim cache in namespace team-a"):
         await prune("team-a", "cache", "image", young=0, dry_run=True)
     assert not (kubectl / "created").exists()
+
+
+async def test_the_image_is_the_operators(kubectl: Path) -> None:
+    (kubectl / "persistentvolumeclaim").write_text('{"metadata": {"name": "cache"}}')
+    with pytest.raises(PruneFailed, match="which name the fetcher's image: write --image"):
+        await prune(None, "cache", None, young=0, dry_run=True)
+    data = {"settings.yaml": yaml.safe_dump(images.SETTINGS)}
+    settings = {"metadata": {"name": "tandem-operator-settings", "namespace": "tandem-system"}, "data": data}
+    (kubectl / "configmaps").write_text(json.dumps({"items": [settings]}))
+    with pytest.raises(PruneFailed, match="was deleted before it ended"):
+        await prune(None, "cache", None, young=0, dry_run=True)
+    job = json.loads((kubectl / "created").read_text())
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == images.SETTINGS["fetcherImage"]
 
 
 @pytest.mark.parametrize(("namespace", "place"), [("team-a", ["--namespace", "team-a"]), (None, [])])
