@@ -256,11 +256,18 @@ def _profiles(written: object) -> object:
     return [*profiles.values(), *nameless]
 
 
-def with_images(settings: Settings) -> Settings:
-    """`settings` for a cluster: images that nobody named are missing there, and services of such a profile refused.
+def in_cluster(settings: Settings) -> Settings:
+    """`settings` where images are pulled: profiles whose image nobody named have none, and their services are
+    refused."""
+    profiles = [each.model_copy(update=_without_image(each)) for each in settings.profiles]
+    return settings.model_copy(update={"profiles": profiles})
+
+
+def check_images(settings: Settings) -> None:
+    """That the images are named which every service needs.
 
     Raises:
-        SettingsError: one of them is an image that every service needs; the message names them all.
+        SettingsError: some are not; the message names them.
     """
     named = {"servingImage": settings.serving_image, "fetcherImage": settings.fetcher_image}
     missing = [name for name, image in named.items() if image.startswith(NOWHERE)]
@@ -269,8 +276,6 @@ def with_images(settings: Settings) -> Settings:
             f"settings: {', '.join(missing)}: not set, and no public registry has Tandem's images: write those of"
             " your registry (Helm values of these names), or install the chart of a release, which names its own"
         )
-    profiles = [each.model_copy(update=_without_image(each)) for each in settings.profiles]
-    return settings.model_copy(update={"profiles": profiles})
 
 
 def _without_image(profile: Profile) -> dict[str, str]:

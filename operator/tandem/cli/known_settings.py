@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tandem.api.wire import Object
 from tandem.client import kubectl
-from tandem.settings import Settings, load_settings, parse_settings, with_images
+from tandem.settings import Settings, in_cluster, load_settings, parse_settings
 
 SELECTOR = "app.kubernetes.io/name=tandem,app.kubernetes.io/component=operator"
 """Of what the chart makes for the operator."""
@@ -32,5 +32,5 @@ def of_operator(configmaps: Iterable[Object]) -> Settings | None:
         text = (each.get("data") or {}).get(FILE)
         if text is not None:
             source = f"of ConfigMap {each['metadata']['namespace']}/{each['metadata']['name']}"
-            return with_images(parse_settings(text, source))
+            return in_cluster(parse_settings(text, source))
     return None

@@ -293,10 +293,12 @@ def operator_run(
     """Run the operator with the pod's service account, or the current kubeconfig."""
     host, port = _address(bind, "--bind")
     _configure_logging(log_format, log_level)
-    from tandem.settings import load_settings, with_images
+    from tandem.settings import check_images, in_cluster, load_settings
 
     with user_errors():
-        asyncio.run(_run_operator(with_images(load_settings(settings)), host, port))
+        loaded = load_settings(settings)
+        check_images(loaded)
+        asyncio.run(_run_operator(in_cluster(loaded), host, port))
 
 
 @metrics_app.command("run")

@@ -10,7 +10,7 @@ from support.services import QUICKSTART, parse
 from tandem.accept import Accepted, Refusal, accept
 from tandem.api.conditions import SpecReason
 from tandem.errors import SettingsError
-from tandem.settings import KedaSettings, Settings, load_settings, parse_settings, with_images
+from tandem.settings import KedaSettings, Settings, check_images, in_cluster, load_settings, parse_settings
 
 ROWS = [
     (
@@ -226,17 +226,18 @@ def test_reports_of_this_machine_may_come_in_clear_text(host: str, tmp_path: Pat
 )
 def test_an_operator_needs_images_of_a_registry(named: dict[str, str], missing: str) -> None:
     with pytest.raises(SettingsError, match=f"^settings: {missing}: not set, and no public registry has Tandem's"):
-        with_images(parse_settings(yaml.safe_dump(named), "test"))
+        check_images(parse_settings(yaml.safe_dump(named), "test"))
+    check_images(parse_settings(yaml.safe_dump(images.SETTINGS), "test"))
 
 
 def test_a_profile_whose_image_nobody_named_is_refused_by_an_operator() -> None:
-    settings = with_images(parse_settings(yaml.safe_dump({**images.SETTINGS, "profiles": []}), "test"))
+    settings = in_cluster(parse_settings(yaml.safe_dump({**images.SETTINGS, "profiles": []}), "test"))
     refusal = accept(parse(QUICKSTART).spec, settings)
     assert isinstance(refusal, Refusal)
     assert refusal.reason == SpecReason.NO_IMAGE
     assert refusal.message.endswith(" in the Helm value `profiles`, as - {name: reference, image: ...}")
     own = parse(QUICKSTART, runtime__image="own:1").spec
-    named = with_images(parse_settings(yaml.safe_dump(images.SETTINGS), "test"))
+    named = in_cluster(parse_settings(yaml.safe_dump(images.SETTINGS), "test"))
     assert isinstance(accept(own, settings), Accepted)
     assert isinstance(accept(parse(QUICKSTART).spec, named), Accepted)
 
