@@ -37,7 +37,7 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
         **_container(inputs, "serve", "--revision", REVISION, "--models", MODELS),
         **placement.resources(inputs),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
-        **probes([*ENTRYPOINT, "probe"]),
+        **probes(inputs, [*ENTRYPOINT, "probe"]),
         **lifecycle(),
     }
     if inputs.pods:
