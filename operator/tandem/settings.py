@@ -22,6 +22,9 @@ from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
 
 Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
+NOWHERE = "registry.invalid/tandem"
+"""Where images are that nobody named, as in `tandem render` without settings: no public registry has Tandem's, and
+names below .invalid never resolve (RFC 6761)."""
 TriggerType = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
@@ -188,9 +191,9 @@ class JobSettings(JobTemplate):
 class Settings(StrictWire):
     """Everything that an administrator may set."""
 
-    serving_image: ImageName = f"tandem/serving:{__version__}"
+    serving_image: ImageName = f"{NOWHERE}/serving:{__version__}"
     """Image with Tandem's Triton models and entry point, brought into each pod by an init container."""
-    fetcher_image: ImageName = f"tandem/fetcher:{__version__}"
+    fetcher_image: ImageName = f"{NOWHERE}/fetcher:{__version__}"
     """Image of the Jobs that download models."""
     namespaces: list[Namespace] = Field(default_factory=list, json_schema_extra={"uniqueItems": True})
     """Namespaces to serve; all when empty."""
@@ -251,6 +254,32 @@ def _profiles(written: object) -> object:
         else:
             nameless.append(profile)
     return [*profiles.values(), *nameless]
+
+
+def in_cluster(settings: Settings) -> Settings:
+    """`settings` where images are pulled: profiles whose image nobody named have none, and their services are
+    refused."""
+    profiles = [each.model_copy(update=_without_image(each)) for each in settings.profiles]
+    return settings.model_copy(update={"profiles": profiles})
+
+
+def check_images(settings: Settings) -> None:
+    """That the images are named which every service needs.
+
+    Raises:
+        SettingsError: some are not; the message names them.
+    """
+    named = {"servingImage": settings.serving_image, "fetcherImage": settings.fetcher_image}
+    missing = [name for name, image in named.items() if image.startswith(NOWHERE)]
+    if missing:
+        raise SettingsError(
+            f"settings: {', '.join(missing)}: not set, and no public registry has Tandem's images: write those of"
+            " your registry (Helm values of these names), or install the chart of a release, which names its own"
+        )
+
+
+def _without_image(profile: Profile) -> dict[str, str]:
+    return {"image": ""} if profile.image.startswith(NOWHERE) else {}
 
 
 def load_settings(path: Path | None = None) -> Settings:

@@ -32,9 +32,9 @@ class Argo:
         applications = self.services / "argocd/applications.yaml"
         text = applications.read_text(encoding="utf-8").replace("https://git.example.com", git.url)
         # Simulated pods do not answer as a metrics API, which Argo CD would wait for.
-        helm = "path: charts/tandem\n    helm: {valuesObject: {metricsServer: {register: false}}}"
-        assert "path: charts/tandem\n" in text
-        applications.write_text(text.replace("path: charts/tandem", helm), encoding="utf-8")
+        more, image = "metricsServer: {register: false}\n        ", "image: {repository"
+        assert image in text
+        applications.write_text(text.replace(image, f"{more}{image}"), encoding="utf-8")
 
     def push(self, *applications: str) -> None:
         """Commit the services, and have these Applications look at once."""

@@ -148,7 +148,8 @@ class ControlPlane:
             kubelet_client_key=keys / "apiserver.key",
             kubelet_preferred_address_types="InternalIP",  # node names are not in any DNS
             authorization_mode="Node,RBAC",
-            enable_admission_plugins="NodeRestriction",
+            # The second one is on in OpenShift: who may not delete an object may not set its owner.
+            enable_admission_plugins="NodeRestriction,OwnerReferencesPermissionEnforcement",
             service_account_issuer="https://kubernetes.default.svc.cluster.local",
             service_account_key_file=keys / "sa.pub",
             service_account_signing_key_file=keys / "sa.key",

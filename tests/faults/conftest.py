@@ -19,6 +19,7 @@ import yaml
 from cluster import binaries
 from cluster.core import Cluster
 from integration.conftest import wait_established
+from support import images
 
 from .observer import Observer
 from .plans import Plan
@@ -69,7 +70,7 @@ def cluster() -> Iterator[Cluster]:
 def role() -> dict[str, Any]:
     """The Role that the chart gives the operator of a namespace."""
     command = [str(binaries.ensure(["helm"], print)["helm"]), "template", "tandem", "charts/tandem", "-n", "home"]
-    command += ["--show-only=templates/rbac.yaml", "--set=namespaces={one}"]
+    command += ["--show-only=templates/rbac.yaml", "--set=namespaces={one}", *images.SET]
     rendered = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     return next(each for each in yaml.safe_load_all(rendered) if each and each["kind"] == "Role")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 
+from support import images
 from tandem.cluster.kinds import BY_KIND, ROLE, Kind
 
 from .injected import Meanwhile
@@ -129,7 +130,7 @@ class World:
     async def _add(self, number: int, defect: str, lease: dict[str, int]) -> None:
         proxy = Proxy(self.kubernetes.session, self.kubernetes.server, self.user(number))
         await proxy.start()
-        settings: dict[str, Any] = {"namespaces": [self.name], "resyncSeconds": RESYNC_SECONDS, "workers": 2}
+        settings = {**images.SETTINGS, "namespaces": [self.name], "resyncSeconds": RESYNC_SECONDS, "workers": 2}
         settings["lease"] = {**lease, "name": self.name}
         made = OperatorProcess(self.folder, f"operator-{number}", settings, proxy.port, defect)
         proxy.on_kill = made.kill

@@ -51,6 +51,24 @@ REFUSALS = [
     ({"extra_names": ["/etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "'/etc/x.json'"),
     ({"status": 200}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "does not answer as a Hub does"),
     ({"status": 418}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "answers HTTP 418"),
+    (
+        {"status": 429},
+        "",
+        [f"hf://{MODEL}"],
+        "SourceUnavailable",
+        "Unknown",
+        1,
+        "make a Secret with the key HF_TOKEN, and write its name in the model's secretName",
+    ),
+    (
+        {"status": 429},
+        "hf_good",
+        [f"hf://{MODEL}"],
+        "SourceUnavailable",
+        "Unknown",
+        1,
+        "too many requests with this token (HTTP 429): try again later",
+    ),
     ({}, "", ["hf://acme"], "InvalidUri", "False", 0, "hf://org/name"),
 ]
 

@@ -22,6 +22,7 @@ import yaml
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 from cluster.ports import free_port
+from support import images
 from support.order import first
 
 REPOSITORY = Path(__file__).parents[2]
@@ -250,7 +251,8 @@ class OperatorProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
         """For its next start, over the usual one."""
-        self.add_settings(resyncSeconds=RESYNC_SECONDS, lease={"durationSeconds": 15, "renewSeconds": 1})
+        self.add_settings(**images.SETTINGS, resyncSeconds=RESYNC_SECONDS)
+        self.add_settings(lease={"durationSeconds": 15, "renewSeconds": 1})
 
     def add_settings(self, **settings: Any) -> None:
         """For its next start."""

@@ -16,12 +16,15 @@ from cluster import binaries
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 from cluster.ports import free_port
+from support import images
 
 from .conftest import PATIENCE, REPOSITORY
 
 CHART = REPOSITORY / "charts" / "tandem"
 GROUP = "serving.tandem.dev"
-FAST = {"resyncSeconds": 5, "lease": {"durationSeconds": 6, "renewSeconds": 1}, "revisionHistoryLimit": 0}
+TIMES = {"resyncSeconds": 5, "lease": {"durationSeconds": 6, "renewSeconds": 1}, "revisionHistoryLimit": 0}
+FAST = {**images.VALUES, **TIMES}
+"""Values of the chart of this repository, with which tests wait less."""
 
 
 @dataclass(frozen=True)

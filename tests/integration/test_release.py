@@ -18,11 +18,11 @@ from tandem import __version__
 
 from .conftest import SERVICE, STAGES, Namespace, wait_established, wait_for
 from .registry import NAMES, SOURCE, Published, registry, release
-from .release import FAST, GROUP, Release
+from .release import GROUP, TIMES, Release
 
 SERVICES = f"speculativeinferenceservices.{GROUP}"
 NEXT = "99.0.0"
-QUICK = {**FAST, "metricsServer": {"register": False}}
+QUICK = {**TIMES, "metricsServer": {"register": False}}
 """Values of a cluster with simulated pods, which answer nobody; none names an image."""
 
 

@@ -14,6 +14,7 @@ from cluster import binaries
 from cluster.core import Cluster
 from faults.injected import Page
 from faults.proxy import Fault
+from support import images
 
 from .conftest import REPOSITORY, Namespace, OperatorProcess, wait_for
 from .fault_proxy import FaultProxy, running_proxy
@@ -26,6 +27,7 @@ def role(cluster: Cluster) -> Iterator[dict[str, Any]]:
     """The ClusterRole that the chart gives the operator; with its ServiceAccount and its Lease's Role."""
     cluster.kubectl.run("create", "namespace", HOME)
     command = [str(binaries.ensure(["helm"], print)["helm"]), "template", "tandem", "charts/tandem", "-n", HOME]
+    command += images.SET
     command += [f"--show-only=templates/{name}.yaml" for name in ("rbac", "rbac-lease", "serviceaccount")]
     rendered = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     cluster.kubectl.run("apply", "-f", "-", stdin=rendered)

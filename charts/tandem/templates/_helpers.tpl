@@ -172,7 +172,16 @@ it has no right in the whole cluster. */}}
 {{ toYaml $shown }}
 {{- end }}
 
+{{/* Refuses values without the images: no public registry has them. */}}
+{{- define "tandem.images.check" -}}
+{{- $missing := list -}}
+{{- if not .Values.image.repository }}{{ $missing = append $missing "image.repository" }}{{ end -}}
+{{- range $key := list "servingImage" "fetcherImage" }}{{ if not (index $.Values $key) }}{{ $missing = append $missing $key }}{{ end }}{{ end -}}
+{{- with $missing }}{{ fail (printf "%s: not set, and no public registry has Tandem's images: write those of your registry, or install the chart of a release, which names its own (docs/how-to/install.md)" (join ", " .)) }}{{ end -}}
+{{- end }}
+
 {{- define "tandem.image" -}}
+{{- include "tandem.images.check" . -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
 {{- end -}}
@@ -241,6 +250,7 @@ capabilities: {drop: [ALL]}
 
 {{/* The settings file: the values that are set. A number may be 0, so emptiness is not the test. */}}
 {{- define "tandem.settings" -}}
+{{- include "tandem.images.check" . -}}
 {{- include "tandem.profiles.check" . -}}
 {{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
 {{- range $key := list "namespaces" "servingImage" "fetcherImage" "clientPeers" "metricsPeers" -}}
@@ -309,13 +319,14 @@ capabilities: {drop: [ALL]}
 - apiGroups: [serving.tandem.dev]
   resources: [speculativeinferenceservices/finalizers]
   verbs: [update]
-# Server-side apply needs create beside patch. What is not deleted here goes with its owner.
+# Children. Server-side apply needs create beside patch. Where OwnerReferencesPermissionEnforcement is on, only those who
+# may delete an object may set its owner, as the operator does when it takes up a child that was let go.
 - apiGroups: [""]
   resources: [services, serviceaccounts]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 # A workload of the other kind goes when its successor serves; a policy, when nobody asks for it any more.
 - apiGroups: [apps]
   resources: [deployments]
@@ -362,13 +373,6 @@ capabilities: {drop: [ALL]}
 {{/* What the notes warn of: what services will wait for, as far as values and cluster show. Without a cluster (`helm
 template`) there are no nodes, and nothing is known. In namespaced mode nodes may not be listed. */}}
 {{- define "tandem.missing" -}}
-{{- $images := list -}}
-{{- if eq .Values.image.repository "tandem/operator" }}{{ $images = append $images "image.repository" }}{{ end -}}
-{{- range $key := list "servingImage" "fetcherImage" }}{{ if not (index $.Values $key) }}{{ $images = append $images $key }}{{ end }}{{ end -}}
-{{- with $images }}
-{{ join ", " . }}: not set, so that images of the name tandem/... are asked for, which no public registry has. Pods wait
-(ImagePullBackOff) on nodes that do not hold them.
-{{- end }}
 {{- if not .Values.namespaces }}
 {{- $nodes := (lookup "v1" "Node" "" "").items }}
 {{- with $nodes }}

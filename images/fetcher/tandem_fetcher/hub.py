@@ -105,6 +105,8 @@ class Hub:
         if host != reach.host(self._api.endpoint):
             message = f"{host}, to which the Hub sends downloads, answers HTTP {status}: let the cluster reach it"
             return FetchError(Reason.SOURCE_UNAVAILABLE, message)
+        if status == httpx2.codes.TOO_MANY_REQUESTS:
+            return FetchError(Reason.SOURCE_UNAVAILABLE, self._too_many())
         if isinstance(error, GatedRepoError) and get_token() is None:
             message = f"{model} is gated: accept its terms at {self._page}, then {_SECRET}"
             return FetchError(Reason.TOKEN_NEEDED, message)
@@ -140,6 +142,15 @@ class Hub:
             return FetchError(Reason.ACCESS_DENIED, message)
         message = f"{self._api.endpoint} answers HTTP {status}: try again later"
         return FetchError(Reason.SOURCE_UNAVAILABLE, message)
+
+    def _too_many(self) -> str:
+        endpoint = self._api.endpoint
+        if get_token() is not None:
+            return f"{endpoint} has had too many requests with this token (HTTP 429): try again later"
+        return (
+            f"{endpoint} has had too many requests without a token from this address (HTTP 429), and allows more with"
+            " one: make a Secret with the key HF_TOKEN, and write its name in the model's secretName"
+        )
 
     @property
     def _page(self) -> str:

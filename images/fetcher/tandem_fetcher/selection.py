@@ -20,6 +20,13 @@ DEFAULT_ALLOW = (
 )
 # Nothing in the cluster runs what a model brings along.
 _NEVER = ("*.py", "*.pyc", "*.so")
+# What transformers' Trainer and accelerate keep next to weights to go on training: an engine takes it for weights.
+_TRAINING = (
+    "training_args.bin",
+    "trainer_state.json",
+    *(f"{name}*.{kind}" for name in ("optimizer", "scheduler", "sampler", "scaler") for kind in ("bin", "pt")),
+    *("rng_state*", "random_states*"),
+)
 # Some repositories hold the same weights twice, in the publisher's format too, which no engine here reads.
 _TWICE = "consolidated*.safetensors"
 MAX_FILES = 10_000
@@ -34,6 +41,7 @@ def select(files: Sequence[RemoteFile], allow: Sequence[str] = ()) -> list[Remot
     check_names(files)
     patterns = allow or DEFAULT_ALLOW
     chosen = [file for file in files if _matches(file.name, patterns) and not _never(file.name)]
+    chosen = _safetensors_first(chosen)
     if not allow:
         chosen = _once(chosen)
         if not any(file.name.endswith(".safetensors") for file in chosen):
@@ -73,7 +81,15 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _never(name: str) -> bool:
     # Names with a dot are git's own, and the cache's bookkeeping.
     hidden = any(part.startswith(".") for part in name.split("/"))
-    return hidden or any(fnmatchcase(name.lower(), pattern) for pattern in _NEVER)
+    training = any(fnmatchcase(name.rpartition("/")[2].lower(), pattern) for pattern in _TRAINING)
+    return hidden or training or any(fnmatchcase(name.lower(), pattern) for pattern in _NEVER)
+
+
+def _safetensors_first(files: list[RemoteFile]) -> list[RemoteFile]:
+    """Without the pickles of a folder that has safetensors: engines read one kind."""
+    better = {file.name.rpartition("/")[0] for file in files if file.name.endswith(".safetensors")}
+    pickled = (".bin", ".pth")
+    return [file for file in files if not file.name.endswith(pickled) or file.name.rpartition("/")[0] not in better]
 
 
 def _once(files: list[RemoteFile]) -> list[RemoteFile]:

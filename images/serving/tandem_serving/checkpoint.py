@@ -44,8 +44,20 @@ def read_json(path: Path) -> dict[str, Any]:
 def language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Values of config.json, those of `text_config` among them: models that read images too have their text model's
     there."""
-    text = config.get("text_config")
-    return {**text, **config} if isinstance(text, dict) else config
+    return _with(config, "text_config")
+
+
+def drafter(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Values of the config.json of heads, those of their layers among them: the `speculators` library keeps them
+    apart (speculators.models.eagle3.Eagle3SpeculatorConfig)."""
+    return _with(language_model(config), "transformer_layer_config")
+
+
+def _with(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """`config` over what its `part` has; null says nothing."""
+    inner = config.get(part)
+    outer = {name: value for name, value in config.items() if value is not None}
+    return {**inner, **outer} if isinstance(inner, dict) else config
 
 
 def quantization(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -87,13 +99,18 @@ def read_limits(folder: Path) -> ModelLimits:
     path = folder / "config.json"
     config = language_model(read_json(path))
     build, pretrained = config.get("build_config"), config.get("pretrained_config")
-    own = next((value for name in _LENGTHS if (value := config.get(name))), None)
+    own = longest_sequence(config)
     length = _longest(build) if isinstance(build, dict) else own
     vocab = pretrained.get("vocab_size") if isinstance(pretrained, dict) else config.get("vocab_size")
     for name, value in (("maximum sequence length", length), ("vocab_size", vocab)):
         if not isinstance(value, int) or value <= 0:
             raise CheckpointError(f"{path} states no {name}: is it a checkpoint or engine folder?")
     return ModelLimits(int(length or 0), int(vocab or 0))
+
+
+def longest_sequence(config: Mapping[str, Any]) -> Any:
+    """What config.json says of the longest sequence; None where it says nothing."""
+    return next((value for name in _LENGTHS if (value := config.get(name))), None)
 
 
 def max_num_tokens(folder: Path) -> int | None:

@@ -5,13 +5,14 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tandem.accept.pod_volumes import volumes_that_undo
 from tandem.accept.rule import Refusal, Rule
 from tandem.api import GROUP
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
 from tandem.api.types.placement import ContainerTemplate, JobTemplate, PodTemplate
-from tandem.render.latest import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
+from tandem.render.latest import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX, claim_name
 
 VOLUME_KINDS = (
     "configMap",
@@ -75,6 +76,7 @@ def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Ite
     if template.spec is None:
         return
     yield from _volumes(template.spec.volumes or [])
+    yield from volumes_that_undo(template.spec, claim_name(spec))
     for index, secret in enumerate(template.spec.image_pull_secrets or []):
         if not isinstance(secret.get("name"), str):
             yield f"spec.imagePullSecrets[{index}] has no name: write one"

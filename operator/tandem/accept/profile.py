@@ -72,7 +72,7 @@ def _image(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return Refusal(
         SpecReason.NO_IMAGE,
         f"profile {profile.name!r} names no image ({profile.description}): write runtime.image, or set the"
-        " profile's image in the Helm value `profiles`",
+        f" profile's image in the Helm value `profiles`, as - {{name: {profile.name}, image: ...}}",
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tandem.accept.rule import Refusal, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
+from tandem.api.roles import downloads
 from tandem.api.types import Cache, ServiceSpec
 from tandem.plural import counted
 from tandem.render.latest import claim_name, gpu_plan, uses_cache
@@ -63,6 +64,22 @@ def _warn_made(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
+def _warn_first_node(spec: ServiceSpec, profile: Profile) -> str | None:
+    """Of a volume that is bound where its first pod runs, which may be a node without GPUs."""
+    cache, placement = spec.storage.cache, spec.placement
+    made = downloads(spec) and not cache.claim_name and not SHAREABLE & set(cache.access_modes)
+    if not made or not profile.gpus or not_shareable(spec, profile, cache.access_modes):
+        return None
+    by_affinity = (placement.affinity or {}).get("nodeAffinity")
+    if placement.gpu.product or placement.node_selector or placement.runtime_class_name or by_affinity:
+        return None
+    return (
+        "storage.cache.accessModes ReadWriteOnce: the node of the first download may become the volume's, and a"
+        " download asks for no GPU; write placement.gpu.product, nodeSelector, runtimeClassName or a nodeAffinity"
+        " that names nodes with GPUs"
+    )
+
+
 def _warn_ignored(spec: ServiceSpec, profile: Profile) -> str | None:
     """What a claim that exists has already."""
     cache, default = spec.storage.cache, Cache()
@@ -79,4 +96,4 @@ def _warn_ignored(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
-WARNINGS: tuple[Warn, ...] = (_warn_made, _warn_ignored)
+WARNINGS: tuple[Warn, ...] = (_warn_made, _warn_first_node, _warn_ignored)

@@ -6,7 +6,7 @@ from typing import Any
 from tandem import names
 from tandem.api import ports
 from tandem.api.types import Source, SpeculativeInferenceService
-from tandem.render.latest import CACHE, CONTAINER_SECURITY, claim_name, pod_security
+from tandem.render.latest import CACHE, CONTAINER_SECURITY, claim_name, every_pod, volume_scheduling
 from tandem.settings import Settings
 
 
@@ -14,19 +14,21 @@ def fetch_pod(
     service: SpeculativeInferenceService, settings: Settings, reference: Source, files: Sequence[str]
 ) -> dict[str, Any]:
     """PodSpec that downloads `reference` into the cache volume; `files`: patterns, none for those of a model."""
+    spec, profile = service.spec, settings.profile(service.spec.runtime.profile)
+    template = spec.pod_template.spec if spec.pod_template else None
+    # A registry that wants secrets for the servers' images may hold the fetcher's too.
+    secrets = (template.image_pull_secrets if template else None) or []
+    nodes = volume_scheduling(spec.placement, gpus=profile is not None and profile.gpus)
     return {
+        **every_pod(settings.user_ids, nodes, secrets),
         "serviceAccountName": names.server(service.name),
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 10,
-        "securityContext": pod_security(settings.user_ids),
         "containers": [_container(settings.fetcher_image, reference, files)],
         "volumes": [
-            {"name": "cache", "persistentVolumeClaim": {"claimName": claim_name(service.spec)}},
+            {"name": "cache", "persistentVolumeClaim": {"claimName": claim_name(spec)}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
         ],
-        **_as_the_servers(service),
     }
 
 
@@ -48,18 +50,3 @@ def _container(image: str, reference: Source, files: Sequence[str]) -> dict[str,
         "volumeMounts": [{"name": "cache", "mountPath": CACHE}, {"name": "tmp", "mountPath": "/tmp"}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-
-
-def _as_the_servers(service: SpeculativeInferenceService) -> dict[str, Any]:
-    """Where they run, since a volume of one node or zone must be made there; and with their pull secrets: a registry
-    that wants one for the servers' images may hold the fetcher's too."""
-    placement, template = service.spec.placement, service.spec.pod_template
-    nodes = (placement.affinity or {}).get("nodeAffinity")
-    tolerations = [each.model_dump(by_alias=True, exclude_none=True) for each in placement.tolerations]
-    fields = {
-        "nodeSelector": dict(placement.node_selector),
-        "affinity": {"nodeAffinity": nodes} if nodes else None,
-        "tolerations": tolerations,
-        "imagePullSecrets": template.spec.image_pull_secrets if template and template.spec else None,
-    }
-    return {name: value for name, value in fields.items() if value}

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem import names
-from tandem.api.types import UserIds
 from tandem.children.job_pod import NAMESPACE
-from tandem.render.latest import CACHE, CONTAINER_SECURITY, pod_security
+from tandem.render.latest import CACHE, CONTAINER_SECURITY
 
 LABELS = {"app.kubernetes.io/name": "tandem"}
 
@@ -19,14 +18,8 @@ def prune_command(keep: Iterable[str], young: int, dry_run: bool) -> list[str]:
     return command + [word for each in sorted(keep) for word in ("--keep", each)]
 
 
-def prune_pod(
-    claim: str,
-    image: str,
-    command: Sequence[str],
-    secrets: Sequence[Mapping[str, Any]] = (),
-    user_ids: UserIds = "Fixed",
-) -> dict[str, Any]:
-    """PodSpec that runs `command` on the volume of `claim`. `secrets`: with which the image is pulled."""
+def prune_pod(claim: str, image: str, command: Sequence[str], common: Mapping[str, Any]) -> dict[str, Any]:
+    """PodSpec that runs `command` on the volume of `claim`. `common`: what every pod of its services has."""
     container = {
         "name": names.PRUNE,
         "image": image,
@@ -37,11 +30,8 @@ def prune_pod(
         "volumeMounts": [{"name": "cache", "mountPath": CACHE}],
     }
     return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **common,
         "restartPolicy": "Never",
-        "securityContext": pod_security(user_ids),
-        **({"imagePullSecrets": list(secrets)} if secrets else {}),
         "containers": [container],
         "volumes": [{"name": "cache", "persistentVolumeClaim": {"claimName": claim}}],
     }

@@ -13,6 +13,7 @@ from tandem.api import GROUP, PLURAL
 from tandem.api.wire import Object
 from tandem.children.prune import prune_command, prune_job, prune_pod
 from tandem.cli import live
+from tandem.cli.known_settings import known_settings
 from tandem.client import kubectl
 from tandem.cluster import parse
 from tandem.cluster.manifests import is_true
@@ -20,8 +21,7 @@ from tandem.cluster.pods import ended_well, termination_message
 from tandem.cluster.problems import pod_problem
 from tandem.errors import TandemError
 from tandem.plural import counted
-from tandem.rollout.prune import kept, pull_secrets, user_ids
-from tandem.settings import Settings
+from tandem.rollout.prune import common_fields, kept
 
 POLL_SECONDS = 1.0
 LEFT = {
@@ -41,10 +41,10 @@ class PruneFailed(TandemError):
 async def prune(namespace: str | None, claim: str, image: str | None, *, young: int, dry_run: bool) -> dict[str, Any]:
     """Remove what no service of the namespace (None: the context's) refers to; returns the Job's result.
 
-    `image` None: this version's fetcher.
+    `image` None: the operator's fetcher.
 
     Raises:
-        PruneFailed, UnknownReferences, ClusterError: each says what to do.
+        PruneFailed, UnknownReferences, ClusterError, SettingsError: each says what to do.
     """
     place = ("--namespace", namespace) if namespace else ()
     if not await _find("persistentvolumeclaim", claim, *place):
@@ -59,11 +59,18 @@ async def prune(namespace: str | None, claim: str, image: str | None, *, young: 
     revisions, specs = parse.revisions(configmaps), [live.parse(service).spec for service in services]
     command = prune_command(kept(revisions, parse.results(configmaps), specs, claim), young, dry_run)
     name = f"tandem-prune-{secrets.token_hex(4)}"
-    image = image or Settings().fetcher_image
-    pod = prune_pod(claim, image, command, pull_secrets(revisions), user_ids(revisions))
+    image = image or await _fetcher_image()
+    pod = prune_pod(claim, image, command, common_fields(revisions, claim))
     job = prune_job(namespace, name, pod)
     await kubectl.kubectl("create", "--filename=-", *place, stdin=json.dumps(job))
     return await _result(name, *place)
+
+
+async def _fetcher_image() -> str:
+    found = await known_settings(None)
+    if found is None:
+        raise PruneFailed("you may not read the operator's settings, which name the fetcher's image: write --image")
+    return found.fetcher_image
 
 
 async def _find(*arguments: str) -> Object | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tandem.api.wire import Object
 from tandem.client import kubectl
-from tandem.settings import Settings, load_settings, parse_settings
+from tandem.settings import Settings, in_cluster, load_settings, parse_settings
 
 SELECTOR = "app.kubernetes.io/name=tandem,app.kubernetes.io/component=operator"
 """Of what the chart makes for the operator."""
@@ -31,5 +31,6 @@ def of_operator(configmaps: Iterable[Object]) -> Settings | None:
     for each in configmaps:
         text = (each.get("data") or {}).get(FILE)
         if text is not None:
-            return parse_settings(text, f"of ConfigMap {each['metadata']['namespace']}/{each['metadata']['name']}")
+            source = f"of ConfigMap {each['metadata']['namespace']}/{each['metadata']['name']}"
+            return in_cluster(parse_settings(text, source))
     return None

@@ -249,7 +249,7 @@ def cache_prune(
     namespace: CacheNamespace = None,
     claim: Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")] = names.CACHE_CLAIM,
     image: Annotated[
-        str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. This version's by default.")
+        str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. The operator's by default.")
     ] = None,
     young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within so many seconds.")] = 3600,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
@@ -293,10 +293,12 @@ def operator_run(
     """Run the operator with the pod's service account, or the current kubeconfig."""
     host, port = _address(bind, "--bind")
     _configure_logging(log_format, log_level)
-    from tandem.settings import load_settings
+    from tandem.settings import check_images, in_cluster, load_settings
 
     with user_errors():
-        asyncio.run(_run_operator(load_settings(settings), host, port))
+        loaded = load_settings(settings)
+        check_images(loaded)
+        asyncio.run(_run_operator(in_cluster(loaded), host, port))
 
 
 @metrics_app.command("run")

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 SERVER_PODS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER},{names.LABEL_COMPONENT}={names.SERVER}"
 """Where a replica is a group, its leader is its server: it alone publishes metrics."""
-MOST_START = 2 * STARTUP_PERIOD_SECONDS * STARTUP_FAILURES
-"""Seconds; the kubelet ends a container that takes half as long to start."""
+START = {"periodSeconds": STARTUP_PERIOD_SECONDS, "failureThreshold": STARTUP_FAILURES}
+"""Of a startup probe; the kubelet ends a container that takes longer."""
 LATEST = 5
 """So many of the youngest Ready pods say how long a replica takes to start."""
 
@@ -140,13 +140,21 @@ def pod(obj: Object) -> Pod | None:
         problem = pod_problem(obj)
         return Pod(meta["namespace"], owner, created, None, **shown, problem=problem.message if problem else "")
     target = ScrapeTarget(meta["uid"], meta["namespace"], meta["name"], status["podIP"], revision=revision)
-    return Pod(meta["namespace"], owner, created, target, _started_in(status, created), **shown)
+    return Pod(meta["namespace"], owner, created, target, _started_in(obj, created), **shown)
 
 
-def _started_in(status: Object, created: datetime) -> float | None:
+def _most_start(obj: Object) -> int:
+    """Seconds: twice what its server may take to start."""
+    probes = (each.get("startupProbe", {}) for each in obj.get("spec", {}).get("containers", []))
+    probe = {**START, **next(filter(None, probes), {})}
+    return int(2 * probe["periodSeconds"] * probe["failureThreshold"])
+
+
+def _started_in(obj: Object, created: datetime) -> float | None:
     """Seconds from a Ready pod's creation until it was Ready; None where the condition's time is that of a recovery:
     where containers began anew, or it came later than a server may start (its node was away for a while, say)."""
     # Those that others add begin anew by themselves; a pod of an earlier version may have another name for ours.
+    status = obj.get("status", {})
     every = status.get("containerStatuses", [])
     containers = [each for each in every if each.get("name") in names.CONTAINERS] or every
     if any(container.get("restartCount") for container in containers):
@@ -157,7 +165,7 @@ def _started_in(status: Object, created: datetime) -> float | None:
     ready = datetime.fromisoformat(since)
     running = [container.get("state", {}).get("running", {}).get("startedAt") for container in containers]
     began = max((datetime.fromisoformat(at) for at in running if at), default=created)
-    return (ready - created).total_seconds() if (ready - began).total_seconds() <= MOST_START else None
+    return (ready - created).total_seconds() if (ready - began).total_seconds() <= _most_start(obj) else None
 
 
 def _is_address(text: object) -> bool:

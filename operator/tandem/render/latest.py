@@ -13,9 +13,11 @@ from tandem.render.v1.engines import (
     engine_batch,
     needs_engines,
 )
+from tandem.render.v1.every_pod import every_pod
 from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, SHARED, product
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, not_in_dialect, to_yaml
+from tandem.render.v1.placement import volume_scheduling
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
 from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
 from tandem.render.v1.sources import CACHE, folders
@@ -40,6 +42,7 @@ __all__ = [
     "conflict",
     "decided",
     "engine_batch",
+    "every_pod",
     "folders",
     "gpu_plan",
     "is_mig",
@@ -51,4 +54,5 @@ __all__ = [
     "product",
     "to_yaml",
     "uses_cache",
+    "volume_scheduling",
 ]

@@ -75,14 +75,18 @@ def asks_for(spec: ServiceSpec) -> str:
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
     """`spec` without what shapes no server: their number and who decides it, how they take each other's place, what
-    speculation must be worth, who may connect, how and at which port of the Service, and what Jobs have."""
+    speculation must be worth, who may connect, how and at which port of the Service, and what Jobs have.
+
+    A deadline above the default leaves servers longer to start.
+    """
+    deadline = max(spec.rollout.progress_deadline_seconds, Rollout().progress_deadline_seconds)
     outside = {"port": OpenAi().port, "route": None, "inference_pool": None}
     open_ai = spec.serving.open_ai.model_copy(update=outside)
     return spec.model_copy(
         update={
             "replicas": 1,
             "autoscaling": None,
-            "rollout": Rollout(),
+            "rollout": Rollout(progress_deadline_seconds=deadline),
             "jobs": None,
             "speculation": spec.speculation.model_copy(update={"min_accepted_length": None}),
             "serving": spec.serving.model_copy(update={"access": Access(), "open_ai": open_ai}),

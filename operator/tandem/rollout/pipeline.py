@@ -32,7 +32,8 @@ FILES: Mapping[Role, tuple[str, ...]] = {
 """Patterns of the files to fetch where it is no model."""
 HEADS = ("*.json", "*.safetensors", "*.bin")
 """The same of heads: some are published as *.bin alone. TensorRT-LLM reads these as weights and nothing else
-(`torch.load(weights_only=True)` in its HfWeightLoader), and only where there is no *.safetensors."""
+(`torch.load(weights_only=True)` in its HfWeightLoader), and only where there is no *.safetensors. The fetcher leaves
+out the state of a training, and *.bin next to *.safetensors."""
 
 
 def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:

@@ -1,15 +1,15 @@
 """What a namespace's services keep in its cache volume. Pure."""
 
 import posixpath
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from tandem import names
 from tandem.api.roles import references
 from tandem.api.types import Scheme, ServiceSpec, UserIds
+from tandem.api.wire import Object
 from tandem.errors import TandemError
 from tandem.render import RENDERERS, Record, render
-from tandem.render.latest import CACHE, folders
+from tandem.render.latest import CACHE, claim_name, every_pod, folders, uses_cache, volume_scheduling
 from tandem.rollout.observed import Live, Result, StoredRevision
 
 KEPT_LEVELS = 2  # models/KEY, engines/KEY
@@ -45,14 +45,26 @@ def _of_claim(spec: ServiceSpec, claim: str) -> Iterator[str]:
             yield posixpath.normpath(path.strip("/") or ".")
 
 
-def pull_secrets(revisions: Iterable[StoredRevision]) -> list[dict[str, Any]]:
-    """Pull secrets of the services of a namespace, by all their revisions: a registry that wants one for the servers'
-    images may hold the fetcher's too.
+def common_fields(revisions: Sequence[StoredRevision], claim: str) -> Object:
+    """What the pod that clears `claim` has, as the services of the namespace do: their users, their pull secrets, and
+    where pods run that mount the claim. Of several services the newest revision counts.
 
     Raises:
         UnknownReferences: a revision was made by another version of the operator.
     """
     records = [_record(revision) for revision in revisions]
+    newest = next((record for record in records if _mounts(record, claim)), None)
+    nodes = volume_scheduling(newest.spec.placement, gpus=newest.profile.gpus) if newest else {}
+    return every_pod(_user_ids(records), nodes, _pull_secrets(records))
+
+
+def _mounts(record: Record, claim: str) -> bool:
+    in_cache = claim_name(record.spec) == claim and uses_cache(record.spec, record.profile)
+    return in_cache or any(_of_claim(record.spec, claim))
+
+
+def _pull_secrets(records: Sequence[Record]) -> list[Object]:
+    """Pull secrets of all revisions: a registry that wants one for the servers' images may hold the fetcher's too."""
     shared = {name: {"name": name} for record in records if record.pods for name in record.pods.image_pull_secrets}
     templates = [template.spec for record in records if (template := record.spec.pod_template) and template.spec]
     own = {str(secret["name"]): secret for spec in templates for secret in spec.image_pull_secrets or ()}
@@ -60,9 +72,9 @@ def pull_secrets(revisions: Iterable[StoredRevision]) -> list[dict[str, Any]]:
     return [secrets[name] for name in sorted(secrets)]
 
 
-def user_ids(revisions: Iterable[StoredRevision]) -> UserIds:
-    """Who chooses the users that pods of the namespace run as, by the newest of its revisions (the newest first)."""
-    newest = next((revision.record.pods for revision in revisions if revision.record), None)
+def _user_ids(records: Sequence[Record]) -> UserIds:
+    """Who chooses the users that pods run as, by the newest revision."""
+    newest = next((record.pods for record in records), None)
     return newest.user_ids if newest else "Fixed"
 
 

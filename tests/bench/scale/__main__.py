@@ -18,6 +18,7 @@ import psutil
 import typer
 import yaml
 
+from support import images
 from tandem.api import API_VERSION, KIND, PLURAL
 
 from .apiserver import FakeApiServer
@@ -54,6 +55,8 @@ class Operator:
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         self._log = folder / "operator.log"
+        self._settings = folder / "settings.yaml"
+        self._settings.write_text(yaml.safe_dump(images.SETTINGS), encoding="utf-8")
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "POD_NAME": "operator-0"}
         self._process: asyncio.subprocess.Process | None = None
         self.port = 0
@@ -63,7 +66,7 @@ class Operator:
         """Start it, and sample its memory until it ends."""
         self.port = _free_port()
         command = [sys.executable, "-m", "tandem", "operator", "run", "--log-format", "text"]
-        command += ["--bind", f"127.0.0.1:{self.port}"]
+        command += ["--bind", f"127.0.0.1:{self.port}", "--settings", str(self._settings)]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command, env=self._environment, stdout=log, stderr=log

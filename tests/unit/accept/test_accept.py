@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
+from support import images
 from support.services import QUICKSTART, parse
 from tandem.accept import Accepted, Refusal, accept
+from tandem.api.conditions import SpecReason
 from tandem.errors import SettingsError
-from tandem.settings import KedaSettings, Settings, load_settings
+from tandem.settings import KedaSettings, Settings, check_images, in_cluster, load_settings, parse_settings
 
 ROWS = [
     (
@@ -214,6 +217,29 @@ def test_wrong_settings_say_what_is_wrong(text: str, message: str, tmp_path: Pat
 @pytest.mark.parametrize("host", ["127.0.0.1:8", "[::1]:8", "localhost"])
 def test_reports_of_this_machine_may_come_in_clear_text(host: str, tmp_path: Path) -> None:
     assert load_settings(write(tmp_path, f"reports: {{url: 'http://{host}'}}")).reports.url == f"http://{host}"
+
+
+@pytest.mark.parametrize(
+    ("named", "missing"),
+    [({}, "servingImage, fetcherImage"), ({"servingImage": "r.example/s"}, "fetcherImage")],
+    ids=["none", "one"],
+)
+def test_an_operator_needs_images_of_a_registry(named: dict[str, str], missing: str) -> None:
+    with pytest.raises(SettingsError, match=f"^settings: {missing}: not set, and no public registry has Tandem's"):
+        check_images(parse_settings(yaml.safe_dump(named), "test"))
+    check_images(parse_settings(yaml.safe_dump(images.SETTINGS), "test"))
+
+
+def test_a_profile_whose_image_nobody_named_is_refused_by_an_operator() -> None:
+    settings = in_cluster(parse_settings(yaml.safe_dump({**images.SETTINGS, "profiles": []}), "test"))
+    refusal = accept(parse(QUICKSTART).spec, settings)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == SpecReason.NO_IMAGE
+    assert refusal.message.endswith(" in the Helm value `profiles`, as - {name: reference, image: ...}")
+    own = parse(QUICKSTART, runtime__image="own:1").spec
+    named = in_cluster(parse_settings(yaml.safe_dump(images.SETTINGS), "test"))
+    assert isinstance(accept(own, settings), Accepted)
+    assert isinstance(accept(parse(QUICKSTART).spec, named), Accepted)
 
 
 def test_settings_that_cannot_be_read(tmp_path: Path) -> None:

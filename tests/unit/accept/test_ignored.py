@@ -23,6 +23,7 @@ spec:
 """
 TRUST = {"runtime__extraLlmArgs": {"trust_remote_code": True}}
 NO_CODE = "downloads bring no code along, so hf://org/target loads only where it needs none of its own"
+REPLACE = {"rollout": {"strategy": "Replace"}}
 RWO = {"storage": {"cache": {"accessModes": ["ReadWriteOnce"]}}}
 N_GRAM = {"decodingType": "NGram"}
 
@@ -65,7 +66,15 @@ ROWS: list[tuple[dict[str, Any], str]] = [
         {**RWO, "target__tensorParallelSize": 16},
         "a replica is on 2 nodes, and the claim tandem-cache has access mode",
     ),
-    (RWO, "storage.cache.accessModes ReadWriteOnce ties servers and Jobs to one node"),
+    (
+        {**RWO, "placement": {"gpu": {"product": ["NVIDIA-L4"]}}},
+        "storage.cache.accessModes ReadWriteOnce ties servers and Jobs to one node",
+    ),
+    ({**RWO, **REPLACE}, "the node of the first download may become the volume's, and a download asks for no GPU"),
+    ({**RWO, **REPLACE, "placement": {"runtimeClassName": "nvidia"}}, ""),
+    ({**RWO, **REPLACE, "placement": {"nodeSelector": {"pool": "gpu"}}}, ""),
+    ({**RWO, **REPLACE, "placement": {"affinity": {"nodeAffinity": {}}}}, "asks for no GPU"),
+    ({**REPLACE}, ""),
     ({**RWO, "placement": {"nodeSelector": {"kubernetes.io/hostname": "a"}}}, ""),
     ({**RWO, "target__model__uri": "file:///models/target"}, ""),
     ({"storage": {"cache": {"claimName": "c", "size": "1Ti"}}}, "storage.cache.size is of a claim that is made"),

@@ -25,6 +25,19 @@ ROWS = [
     ("spec: {volumes: [{name: n}]}", "spec.volumes[0] has 0 kinds: write exactly one of"),
     ("spec: {volumes: [{name: n, emptyDir: {}, secret: {secretName: s}}]}", "has 2 kinds"),
     ("spec: {volumes: [{emptyDir: {}}]}", "spec.volumes[0] has no name: write one"),
+    (
+        "spec: {volumes: [{name: n, projected: {sources: [{secret: {}}, {serviceAccountToken: {path: t}}]}}]}",
+        "spec.volumes[0]: serviceAccountToken would give the pods a token for the Kubernetes API",
+    ),
+    (
+        "spec: {volumes: [{name: n, persistentVolumeClaim: {claimName: tandem-cache}}]}",
+        "spec.volumes[0]: the claim tandem-cache is the cache of models and engines, which servers may not change:"
+        " write persistentVolumeClaim.readOnly: true",
+    ),
+    (
+        "spec: {volumes: [{name: n, persistentVolumeClaim: {claimName: mine, readOnly: false}}]}",
+        "the claim mine is the cache of models and engines",
+    ),
     ("spec: {volumes: [{name: revision, emptyDir: {}}]}", "the volume 'revision' is Tandem's own"),
     ("spec: {volumes: [{name: ssh, secret: {secretName: s}}]}", "the volume 'ssh' is Tandem's own"),
     ("spec: {volumes: [{name: source-target, emptyDir: {}}]}", "the volume 'source-target' is Tandem's own"),
@@ -107,7 +120,7 @@ def refusal(text: str) -> Refusal | None:
         container = {"name": "triton", "volumeMounts": [mount]}
         raw = {"spec": {"volumes": [{"name": "own", "emptyDir": {}}], "containers": [container]}}
     template = PodTemplate.model_validate(raw)
-    spec = parse(QUICKSTART).spec.model_copy(update={"pod_template": template})
+    spec = parse(QUICKSTART, storage__cache__claimName="mine").spec.model_copy(update={"pod_template": template})
     return next((found for rule in RULES if (found := rule(spec, PROFILE))), None)
 
 
@@ -127,6 +140,8 @@ def test_refused(text: str, message: str) -> None:
         "metadata: {labels: {team: a}, annotations: {sidecar.istio.io/inject: 'false'}}",
         "mount: /opt/tandem-extras",
         "spec: {volumes: [{name: w, image: {reference: x}}, {name: p, projected: {sources: []}}]}",
+        "spec: {volumes: [{name: c, persistentVolumeClaim: {claimName: mine, readOnly: true}}]}",
+        "spec: {volumes: [{name: c, persistentVolumeClaim: {claimName: other}}]}",
         "spec: {containers: [{name: triton, resources: {limits: {memory: null, cpu: 4}}, env: [{name: A}]}]}",
     ],
 )

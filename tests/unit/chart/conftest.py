@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from cluster import binaries
+from support import images
 
 CHART = Path(__file__).parents[3] / "charts" / "tandem"
+IMAGES = "images.yaml"
 
 Object = dict[str, Any]
 Values = Mapping[str, Any]
@@ -29,11 +31,12 @@ class Helm:
     home: Path
 
     def run(self, *arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
-        """`helm <arguments>`, with `values` as its values file."""
+        """`helm <arguments>`, with `values` as its values file, over values that name the images."""
         environment = {name: text for name, text in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
         environment |= {f"HELM_{kind}_HOME": str(self.home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
         environment["GOGC"] = "off"  # it ends before that would pay
-        command = [str(self.binary), *arguments, *(["-f", "-"] if values is not None else [])]
+        over = ["-f", str(self.home / IMAGES), "-f", "-"] if values is not None else []
+        command = [str(self.binary), *arguments, *over]
         text = json.dumps(values) if values is not None else None
         return subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
 
@@ -61,7 +64,9 @@ def _rendered(helm: Helm, values: str, release: str) -> bytes:
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Helm, built when it is missing (a few minutes, once)."""
-    return Helm(binaries.ensure(["helm"], print)["helm"], tmp_path_factory.mktemp("helm"))
+    home = tmp_path_factory.mktemp("helm")
+    (home / IMAGES).write_text(json.dumps(images.NEEDED), encoding="utf-8")
+    return Helm(binaries.ensure(["helm"], print)["helm"], home)
 
 
 def only(objects: list[Object], kind: str, name: str = "") -> Object:

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 import tandem
+from support import images
 from tandem.api.types import SpeculativeInferenceService
+from tandem.cluster.kinds import CHILDREN, OPTIONAL, Kind
 
 from .conftest import ALONE, CHART, NAMESPACED, Helm, Object, Values, kinds, notes, only
 
@@ -31,7 +33,7 @@ def test_golden(helm: Helm, name: str, values: Values) -> None:
 
 
 def test_helm_lint_has_nothing_to_say(helm: Helm) -> None:
-    done = helm.run("lint", "--strict", str(CHART))
+    done = helm.run("lint", "--strict", str(CHART), values={})
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
 
@@ -62,6 +64,9 @@ def test_the_crd_can_be_left_out(helm: Helm) -> None:
     assert CRD not in kinds(helm.template({"crds": {"install": False}}))
 
 
+OPERATOR = images.NEEDED["image"]["repository"]
+
+
 # --- rights ---------------------------------------------------------------------------------------
 def rules(objects: list[Object]) -> list[dict[str, list[str]]]:
     return [rule for found in objects for rule in found.get("rules", []) if "Role" in found["kind"]]
@@ -89,6 +94,15 @@ def test_the_readme_lists_every_right_of_the_operator(helm: Helm) -> None:
     role = only(helm.template(), "ClusterRole", "tandem-operator")
     granted = {resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]}
     assert listed == granted, "write the rights that differ in charts/tandem/README.md"
+
+
+@pytest.mark.parametrize("kind", [*CHILDREN, *OPTIONAL], ids=lambda kind: kind.kind)
+def test_the_operator_may_take_up_each_kind_of_child(helm: Helm, kind: Kind) -> None:
+    """OpenShift's admission (OwnerReferencesPermissionEnforcement) asks who sets an owner for the right to delete."""
+    role = only(helm.template(), "ClusterRole", "tandem-operator")
+    group, _ = kind.group_version
+    (rule,) = [r for r in role["rules"] if kind.plural in r["resources"] and group in r["apiGroups"]]
+    assert rule["verbs"] == ["get", "list", "watch", "create", "patch", "delete"]
 
 
 def test_namespaced_has_the_same_rights_in_those_namespaces_and_no_cluster_role(helm: Helm) -> None:
@@ -142,10 +156,10 @@ def test_a_changed_setting_starts_new_pods_and_nothing_else_does(helm: Helm) -> 
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        ({}, f"tandem/operator:{tandem.__version__}"),
-        ({"tag": "v9"}, "tandem/operator:v9"),
+        ({}, f"{OPERATOR}:{tandem.__version__}"),
+        ({"tag": "v9"}, f"{OPERATOR}:v9"),
         ({"repository": "registry.example.com:5000/op"}, f"registry.example.com:5000/op:{tandem.__version__}"),
-        ({"tag": "v9", "digest": f"sha256:{'a' * 64}"}, f"tandem/operator@sha256:{'a' * 64}"),
+        ({"tag": "v9", "digest": f"sha256:{'a' * 64}"}, f"{OPERATOR}@sha256:{'a' * 64}"),
     ],
     ids=["the chart's version", "a tag", "another registry", "a digest wins"],
 )

@@ -98,18 +98,9 @@ def test_each_release_claims_what_it_serves_by_the_same_names(helm: Helm, releas
 
 
 # --- the notes ------------------------------------------------------------------------------------
-PUBLISHED = {"image": {"repository": "r.example/o"}, "servingImage": "r.example/s:1", "fetcherImage": "r.example/f:1"}
-
-
-def test_notes_name_the_images_that_are_not_set(helm: Helm) -> None:
-    assert "image.repository, servingImage, fetcherImage: not set" in notes(helm, {})
-    assert "\nfetcherImage: not set" in notes(helm, {**PUBLISHED, "fetcherImage": ""})
-    assert "not set" not in notes(helm, PUBLISHED)
-
-
 def test_notes_claim_nothing_of_a_cluster_that_helm_did_not_see(helm: Helm) -> None:
     """A client-side dry run reads none; what they state of one is in tests/integration/test_chart.py."""
-    assert not re.search("No node|There is no (StorageClass|KEDA|LeaderWorkerSet)", notes(helm, PUBLISHED))
+    assert not re.search("No node|There is no (StorageClass|KEDA|LeaderWorkerSet)", notes(helm, {}))
 
 
 def test_notes_of_a_namespaced_release_state_where_figures_come_from(helm: Helm) -> None:

@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 import tandem
+from support import images
 from tandem.api.profile import Profile
 from tandem.cli.chart import generated
 from tandem.http.credentials import Credentials
 from tandem.settings import (
+    NOWHERE,
     JobSettings,
     KedaPrometheus,
     KedaSettings,
@@ -22,6 +24,7 @@ from tandem.settings import (
     PullSecret,
     Settings,
     load_settings,
+    parse_settings,
     shipped_profiles,
 )
 
@@ -43,6 +46,13 @@ REFUSED: list[tuple[str, Values, str, str]] = [
     ("in a block", {"lease": {"seconds": 3}}, "/lease", "additional properties 'seconds' not allowed"),
     ("in a profile", {"profiles": [{"name": "a", "img": "b"}]}, "/profiles/0", "'img' not allowed"),
     ("upgrades run two at once", {"lease": {"enabled": False}}, "/lease", "'enabled' not allowed"),
+    (
+        "no image",
+        {"image": {"repository": ""}, "servingImage": "", "fetcherImage": ""},
+        "",
+        "image.repository, servingImage, fetcherImage: not set, and no public registry has Tandem's images",
+    ),
+    ("one of the images", {"fetcherImage": ""}, "", "fetcherImage: not set, and no public registry has Tandem's"),
     ("no worker", {"workers": 0}, "/workers", "minimum: got 0, want 1"),
     ("too many workers", {"workers": 1000}, "/workers", "maximum: got 1,000, want 256"),
     ("a word for a number", {"workers": "many"}, "/workers", "got string"),
@@ -169,12 +179,15 @@ def settings_text(helm: Helm, values: Values) -> str:
     return str(only(helm.template(values), "ConfigMap")["data"]["settings.yaml"])
 
 
+IMAGES = {name: images.NEEDED[name] for name in ("servingImage", "fetcherImage")}
+
+
 def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
     """Top-level settings that differ from the operator's defaults, as the operator reads them; `reports` follows from
     the release."""
     file = folder / "settings.yaml"
     file.write_text(settings_text(helm, values), encoding="utf-8")
-    read, default = load_settings(file), load_settings()
+    read, default = load_settings(file), parse_settings(json.dumps(IMAGES), "the images that are needed")
     names = Settings.model_fields.keys() - {"reports"}
     return {name: getattr(read, name) for name in names if getattr(read, name) != getattr(default, name)}
 
@@ -373,7 +386,13 @@ def test_only_what_is_set_is_written(helm: Helm) -> None:
     files = {"caFile": "/etc/tandem-metrics/ca.crt", "tokenFile": "/etc/tandem-metrics/token"}
     reports = {"url": "https://tandem-metrics.tandem-system.svc", **files}
     keda = {"authentication": "tandem-metrics"}
-    always = {"lease": {"name": "tandem-operator"}, "metricsServer": names, "reports": reports, "keda": keda}
+    always = {
+        **IMAGES,
+        "lease": {"name": "tandem-operator"},
+        "metricsServer": names,
+        "reports": reports,
+        "keda": keda,
+    }
     assert yaml.safe_load(settings_text(helm, {})) == always
     assert yaml.safe_load(settings_text(helm, {"workers": 1})) == {**always, "workers": 1}
 
@@ -466,7 +485,7 @@ def test_enumerations_are_the_operators() -> None:
 def test_the_charts_version_is_the_operators() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert chart["version"] == chart["appVersion"] == tandem.__version__
-    ours = [profile["image"] for profile in shipped_profiles() if profile.get("image", "").startswith("tandem/")]
+    ours = [profile["image"] for profile in shipped_profiles() if profile.get("image", "").startswith(NOWHERE)]
     assert len(ours) == 2
     for image in (load_settings().serving_image, load_settings().fetcher_image, *ours):
         assert image.endswith(f":{tandem.__version__}")

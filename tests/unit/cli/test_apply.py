@@ -8,6 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from support import images
 from support.services import QUICKSTART
 from tandem.cli import app, apply
 from tandem.cli.known_settings import of_operator
@@ -87,7 +88,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_all_objects_are_applied_in_their_order(kubectl: Kubectl, file: Path) -> None:
-    kubectl.settings()
+    kubectl.settings(**images.SETTINGS)
     done = CliRunner().invoke(app, ["apply", "-f", str(file), "-n", "team-a"])
     assert (done.exit_code, done.stderr) == (0, "")
     assert [each["kind"] for each in kubectl.applied()] == ["Secret", "SpeculativeInferenceService"]
@@ -117,7 +118,7 @@ def test_nothing_is_applied_where_a_service_is_wrong(kubectl: Kubectl, file: Pat
 def test_profiles_are_those_of_the_clusters_operator(kubectl: Kubectl, file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("profile: reference", "profile: ours"), encoding="utf-8")
-    kubectl.settings()
+    kubectl.settings(**images.SETTINGS)
     done = CliRunner().invoke(app, ["apply", "-f", str(file)])
     assert (done.exit_code, "UnknownProfile" in done.stderr) == (1, True)
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner
 
+from support import images
 from tandem.cli import app
 from tandem.cli.options import user_errors
 from tandem.errors import SettingsError
@@ -72,6 +74,8 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 @pytest.mark.parametrize("command", ["operator", "metrics"])
 def test_an_address_that_is_taken_is_said_to_be(command: str, tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text(KUBECONFIG, encoding="utf-8")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump(images.SETTINGS), encoding="utf-8")
     environment = {
         **os.environ,
         "PYTHONPATH": str(REPOSITORY / "operator"),
@@ -80,6 +84,7 @@ def test_an_address_that_is_taken_is_said_to_be(command: str, tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         run = [sys.executable, "-m", "tandem", command, "run", "--log-format=text", "--bind", address]
+        run += ["--settings", str(settings)]
         done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert f"error: cannot listen at {address}: Address already in use" in done.stderr

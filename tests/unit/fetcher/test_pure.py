@@ -85,6 +85,21 @@ SELECTED = [
     (["consolidated.safetensors"], [], ["consolidated.safetensors"], "the only weights"),
     (["a.safetensors", "tokenizer.model.v3"], [], ["a.safetensors", "tokenizer.model.v3"], "every tokenizer"),
     (["m.bin"], ["*.bin"], ["m.bin"], "pickles when they are asked for"),
+    (
+        ["m.bin", "b.safetensors"],
+        ["*.safetensors", "*.bin"],
+        ["b.safetensors"],
+        "pickles where there is nothing else",
+    ),
+    (
+        [
+            *("pytorch_model.bin", "training_args.bin", "optimizer.bin", "optimizer_1.pt", "scheduler.bin"),
+            *("sampler.bin", "scaler.pt", "rng_state_0.pth", "random_states_0.pkl", "trainer_state.json"),
+        ],
+        ["*"],
+        ["pytorch_model.bin"],
+        "no state of a training",
+    ),
 ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from builder import inputs
 from builder.errors import BuildError
 from builder.inputs import Image
-from tandem.settings import load_settings
+from tandem.settings import NOWHERE, load_settings
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 OPERATOR = Image("operator")
@@ -199,4 +199,4 @@ def test_what_the_profile_asks_for_is_in_the_image_with_torch() -> None:
     source = profile.engine_source.removeprefix("/opt/reference/")
     for path in (f"{source}/1/model.py", f"{module}.py", f"{profile.llm_package}/__init__.py"):
         assert f"images/reference/{path}" in files
-    assert profile.image.partition(":")[0] == "tandem/reference-torch"
+    assert profile.image.partition(":")[0] == f"{NOWHERE}/reference-torch"

@@ -26,6 +26,12 @@ def _flags(program: str, *, reachable: bool = False) -> dict[str, str]:
 
 FLAGS = [
     pytest.param("kube-apiserver", "authorization-mode", "Node,RBAC", id="rights are checked as elsewhere"),
+    pytest.param(
+        "kube-apiserver",
+        "enable-admission-plugins",
+        "NodeRestriction,OwnerReferencesPermissionEnforcement",
+        id="who may set owners is checked as in OpenShift",
+    ),
     pytest.param("kube-apiserver", "secure-port", "20030", id="a port of its own"),
     pytest.param("kube-apiserver", "kubelet-preferred-address-types", "InternalIP", id="node names are in no DNS"),
     pytest.param("kube-apiserver", "audit-log-path", "/cluster/logs/audit.log", id="every request is on record"),

@@ -133,6 +133,12 @@ def running(minute: int) -> dict[str, Any]:
             "its node was away for a while, five days later",
         ),
         ([started(0, 86400 + 90, status__containerStatuses=[running(24 * 60)])], 86490, "it waited a day for a GPU"),
+        ([started(0, 3 * 3600)], None, "longer than it may start, twice over"),
+        (
+            [started(0, 3 * 3600, spec={"containers": [{}, {"startupProbe": {"failureThreshold": 2160}}]})],
+            3 * 3600,
+            "as long as its rollout's deadline lets it",
+        ),
     ],
 )
 def test_what_a_replica_takes_to_start(pods: list[dict[str, Any]], expected: float | None, reason: str) -> None:

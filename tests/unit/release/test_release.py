@@ -47,7 +47,7 @@ def test_the_charts_defaults_are_the_images(released: Path) -> None:
         "fetcherImage": found["fetcher"],
         "profileImages": {"reference": found["reference"]},
     }
-    assert "# Where the operator's image is." in in_chart(released, "values.yaml"), "comments stay"
+    assert "# Where the operator's image is, such as " in in_chart(released, "values.yaml"), "comments stay"
     about = yaml.safe_load(in_chart(released, "Chart.yaml"))
     assert (about["version"], about["appVersion"]) == ("1.2.3", "1.2.3")
 

@@ -136,6 +136,13 @@ def test_a_server_has_requests_by_default(spec: str, requests: dict[str, Any], r
     assert before["resources"]["requests"] == {"cpu": "4"}, "a revision that is older keeps its bytes"
 
 
+@pytest.mark.parametrize(("deadline", "minutes"), [(60, 60), (3900, 60), (7500, 120), (604800, 10075)])
+def test_a_server_may_start_for_an_hour_or_nearly_as_long_as_its_rollout(deadline: int, minutes: int) -> None:
+    (container,) = server_pod(rendered(f"rollout: {{progressDeadlineSeconds: {deadline}}}"))["containers"]
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 60 * minutes
+
+
 def test_what_the_administrator_gives_to_all_pods() -> None:
     inputs = replace(rendered("podTemplate: {spec: {imagePullSecrets: [{name: mine}]}}"), pods=DEFAULTS)
     for pod in (server_pod(inputs), preflight_pod(inputs)):

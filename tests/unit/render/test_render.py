@@ -184,6 +184,8 @@ def test_tritons_verbose_log(level: int | None, settings: Settings) -> None:
     [
         ({"replicas": 5}, True, "replicas are no part of a revision"),
         ({"rollout": {"strategy": "Replace"}}, True, "how revisions take each other's place is no part of them"),
+        ({"rollout": {"progressDeadlineSeconds": 60}}, True, "a server still may take an hour to start"),
+        ({"rollout": {"progressDeadlineSeconds": 7500}}, False, "a server may take longer to start"),
         ({"autoscaling": {"maxReplicas": 5}}, True, "nor is who decides them"),
         ({"speculation__minAcceptedLength": 2}, True, "nor what speculation must be worth"),
         ({"placement": {}}, True, "a default written out changes nothing"),

@@ -11,12 +11,14 @@ from tandem import names
 from tandem.api.roles import Role
 from tandem.api.types import SpeculativeInferenceService, UserIds
 from tandem.children import Task
+from tandem.children.prune import prune_pod
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.render import LATEST, Record, render
 from tandem.render.latest import pod_security
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
+from tandem.rollout.prune import common_fields
 from tandem.settings import Settings
 
 
@@ -77,7 +79,7 @@ def test_the_download_of_a_secrets_owner(world: World, hub: SpeculativeInference
 
 
 def test_a_download_goes_where_the_servers_run(settings: Settings) -> None:
-    """A volume of one zone is made where its first pod is. Pods that keep apart are the servers alone."""
+    """A volume of one zone is made where its first pod is. Only servers keep apart from other pods."""
     zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
     nodes = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
     placement = {
@@ -88,6 +90,43 @@ def test_a_download_goes_where_the_servers_run(settings: Settings) -> None:
     pod = fetch_tasks(parse(QUICKSTART, **HUB, placement=placement), settings, Observed())[Role.TARGET].pod
     wanted = {**placement, "affinity": {"nodeAffinity": nodes}}
     assert {name: pod.get(name) for name in placement} == wanted
+
+
+def placed(pod: dict[str, Any]) -> dict[str, Any]:
+    """By which fields of a PodSpec nodes are chosen, apart from other pods on them."""
+    nodes = (pod.get("affinity") or {}).get("nodeAffinity")
+    named = ("nodeSelector", "tolerations", "priorityClassName", "runtimeClassName", "schedulerName")
+    return {**{name: pod.get(name) for name in named}, "nodes": nodes}
+
+
+def test_every_pod_is_scheduled_as_the_servers_are(settings: Settings) -> None:
+    """Downloads, builds, the check, the clearing: a RuntimeClass may select nodes, a local volume is of one."""
+    placement = {
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "gpu": {"product": ["NVIDIA-L4"]},
+        "priorityClassName": "serving",
+        "runtimeClassName": "nvidia",
+        "schedulerName": "volcano",
+    }
+    service = parse(QUICKSTART, **HUB, runtime__profile="trtllm-26.07", placement=placement)
+    world, pods = World(settings), dict[str, dict[str, Any]]()
+    while not pods.get("server"):
+        world.step(service)
+        for kind, name in world.objects:
+            if kind in ("Job", "Deployment"):
+                component = world.objects[kind, name]["metadata"]["labels"][names.LABEL_COMPONENT]
+                pods[component] = world.objects[kind, name]["spec"]["template"]["spec"]
+        for name in world.jobs():
+            world.finish(name, fetched() if f"-{names.FETCH}-" in name else GOOD)
+    revisions = world.observed().revisions
+    pods["prune"] = prune_pod("claim", "image", [], common_fields(revisions, names.CACHE_CLAIM))
+    assert pods.keys() == {names.FETCH, names.BUILD, names.PREFLIGHT, names.SERVER, "prune"}
+    assert None not in placed(pods["server"]).values()
+    for component, pod in pods.items():
+        assert placed(pod) == placed(pods["server"]), component
+    elsewhere = common_fields(revisions, "another-claim")
+    assert placed(elsewhere)["runtimeClassName"] is None, "a claim that no service mounts"
 
 
 def test_every_pod_pulls_with_the_users_secrets(world: World) -> None:

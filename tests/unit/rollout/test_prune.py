@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import images
 from support.services import QUICKSTART, parse
 from support.world import GOOD, HUB, World, fetched
 from tandem import names
@@ -15,7 +16,7 @@ from tandem.children.prune import prune_command, prune_job, prune_pod
 from tandem.cli.cache import PruneFailed, prune, report
 from tandem.cluster import parse as parsed
 from tandem.cluster.client import Api
-from tandem.rollout.prune import UnknownReferences, kept, pull_secrets
+from tandem.rollout.prune import UnknownReferences, common_fields, kept
 from tandem.settings import Settings
 
 
@@ -78,19 +79,18 @@ def test_a_download_that_cannot_be_read_stops_everything() -> None:
 
 
 def test_the_image_is_pulled_as_the_services_are(settings: Settings) -> None:
-    assert pull_secrets([]) == []
+    assert "imagePullSecrets" not in common_fields([], "claim")
     world = World(settings)
     for names_of_secrets in (["b", "a"], ["a"], []):
         pulls = [{"name": name} for name in names_of_secrets]
         world.step(parse(QUICKSTART, podTemplate={"spec": {"imagePullSecrets": pulls}}))
-    found = pull_secrets(world.observed().revisions)
-    assert found == [{"name": "a"}, {"name": "b"}]
-    assert prune_pod("claim", "fetcher:1", [], found)["imagePullSecrets"] == found
+    found = common_fields(world.observed().revisions, "claim")
+    assert prune_pod("claim", "fetcher:1", [], found)["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
 
 
 def test_the_job() -> None:
     command = prune_command({"models/b", "models/a"}, young=60, dry_run=True)
-    job = prune_job("ns", "tandem-prune-1", prune_pod("claim", "fetcher:1", command))
+    job = prune_job("ns", "tandem-prune-1", prune_pod("claim", "fetcher:1", command, common_fields([], "claim")))
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"] == [
         *("python3", "-m", "tandem_fetcher", "prune", "--cache", "/cache"),
@@ -151,7 +151,7 @@ cd {folder}
 echo "$@" >> calls
 case $1 in
 create) cat > created; cat created;;
-get) cat "$2" 2>/dev/null || echo '{{"items": []}}';;
+get) [ -e "$2" ] && cat "$2" || ([ "$2" = job ] || echo '{{"items": []}}');;
 *) exit 1;;
 esac
 """
@@ -177,6 +177,19 @@ async def test_without_a_claim_no_job_waits_for_it(kubectl: Path) -> None:
     with pytest.raises(PruneFailed, match="no PersistentVolumeClaim cache in namespace team-a"):
         await prune("team-a", "cache", "image", young=0, dry_run=True)
     assert not (kubectl / "created").exists()
+
+
+async def test_the_image_is_the_operators(kubectl: Path) -> None:
+    (kubectl / "persistentvolumeclaim").write_text('{"metadata": {"name": "cache"}}')
+    with pytest.raises(PruneFailed, match="which name the fetcher's image: write --image"):
+        await prune(None, "cache", None, young=0, dry_run=True)
+    data = {"settings.yaml": yaml.safe_dump(images.SETTINGS)}
+    settings = {"metadata": {"name": "tandem-operator-settings", "namespace": "tandem-system"}, "data": data}
+    (kubectl / "configmaps").write_text(json.dumps({"items": [settings]}))
+    with pytest.raises(PruneFailed, match="was deleted before it ended"):
+        await prune(None, "cache", None, young=0, dry_run=True)
+    job = json.loads((kubectl / "created").read_text())
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == images.SETTINGS["fetcherImage"]
 
 
 @pytest.mark.parametrize(("namespace", "place"), [("team-a", ["--namespace", "team-a"]), (None, [])])

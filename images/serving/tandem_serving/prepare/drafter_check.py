@@ -39,7 +39,7 @@ def check_heads(target: Path, limits: ModelLimits, folder: Path, speculative: Ma
     if not files:
         raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")
     names = set().union(*map(_names, files))
-    config = checkpoint.read_json(folder / "config.json")
+    config = checkpoint.drafter(checkpoint.read_json(folder / "config.json"))
     eagle3 = speculative.get("decoding_type") in EAGLE and speculative.get("eagle3_model_arch") != "mistral_large3"
     if eagle3 and (wrong := _not_eagle3(names) or _of_another(config, target)):
         return CheckResult(PAIR, "False", "HeadsNotForTarget", f"{folder.name}: {wrong}")
@@ -48,7 +48,21 @@ def check_heads(target: Path, limits: ModelLimits, folder: Path, speculative: Ma
         text = f"target has {limits.vocab_size} vocabulary rows, the heads say {words}"
         # Only the engine knows what the heads make of it.
         return CheckResult(PAIR, "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?")
-    return CheckResult(PAIR, "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
+    there = f"the heads are there, for the target's {words} words"
+    return CheckResult(PAIR, "True", "HeadsMatch", there + _shorter(config, limits))
+
+
+def _shorter(config: Mapping[str, Any], limits: ModelLimits) -> str:
+    """A warning of heads for shorter sequences than the target's: beyond, engines stop drafting, or read past what
+    they prepared (TensorRT-LLM's pull request 4879)."""
+    length = checkpoint.longest_sequence(config)
+    if not isinstance(length, int) or length >= limits.max_sequence_len:
+        return ""
+    return (
+        f"; warning: the heads' context is {length} tokens, the target's {limits.max_sequence_len}: longer sequences"
+        " go on without speculation, or fail; where the heads were trained for more, correct max_position_embeddings"
+        " in their config.json"
+    )
 
 
 def check_model(role: str, folder: Path) -> None:

@@ -15,7 +15,7 @@ class Rollout(Model):
     old revision serves on. Replace: old servers stop first, for the last GPUs. Nothing answers until the new ones do.
     It begins when models, engines and preflight are done, and at the deadline the old revision comes back."""
     progress_deadline_seconds: Annotated[int, Field(ge=1, le=604800)] = 3900
-    """A rollout in which no further server has answered for so long is Stalled. The default is above the hour that a
-    model may load."""
+    """A rollout in which no further server has answered for so long is Stalled. The default is 300 s above the hour
+    that a server may take to start. A longer one leaves servers as much longer to start: it makes a new revision."""
     revision_history_limit: Annotated[int, Field(ge=0, le=100)] | None = None
     """Old revisions that are kept for going back, besides those that pods run; absent: the operator's setting."""

@@ -12,18 +12,26 @@ PRODUCT_LABEL, GENERATION_LABEL = "nvidia.com/gpu.product", "nvidia.com/gpu.comp
 """Node labels of NVIDIA's GPU feature discovery."""
 
 
-def scheduling(inputs: Inputs) -> dict[str, Any]:
-    """Fields of the PodSpec of every pod of the service; absent ones are not written."""
-    placement = inputs.spec.placement
+def scheduling(placement: Placement, *, gpus: bool) -> dict[str, Any]:
+    """Fields of the PodSpec of every pod of the service; absent ones are not written. `gpus`: whether the profile
+    runs models on GPUs."""
     fields: dict[str, Any] = {
         "nodeSelector": dict(placement.node_selector),
         "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in placement.tolerations],
-        "affinity": _affinity(inputs),
+        "affinity": _narrowed(placement) if gpus else placement.affinity,
         "priorityClassName": placement.priority_class_name,
         "runtimeClassName": placement.runtime_class_name,
         "schedulerName": placement.scheduler_name,
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def volume_scheduling(placement: Placement, *, gpus: bool) -> dict[str, Any]:
+    """The same of pods that need the service's nodes and no other pod near: a volume of one node or zone is made
+    where the first pod runs that mounts it."""
+    fields = scheduling(placement, gpus=gpus)
+    nodes = (fields.pop("affinity", None) or {}).get("nodeAffinity")
+    return {**fields, **({"affinity": {"nodeAffinity": nodes}} if nodes else {})}
 
 
 def spreading(inputs: Inputs) -> dict[str, Any]:
@@ -50,12 +58,6 @@ def resources(inputs: Inputs, plan: GpuPlan | None = None) -> dict[str, Any]:
     if claimed := claims(inputs).get("resourceClaims"):
         found["claims"] = [{"name": claim["name"]} for claim in claimed]
     return {"resources": found} if found else {}
-
-
-def _affinity(inputs: Inputs) -> dict[str, Any] | None:
-    if not inputs.profile.gpus:
-        return inputs.spec.placement.affinity
-    return _narrowed(inputs.spec.placement)
 
 
 def _narrowed(placement: Placement) -> dict[str, Any]:

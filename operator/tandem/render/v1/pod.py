@@ -10,11 +10,12 @@ from tandem import names
 from tandem.api import ports
 from tandem.api.roles import Role
 from tandem.render.v1 import placement
+from tandem.render.v1.every_pod import every_pod
 from tandem.render.v1.gpus import gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.openai import POD_IP, with_endpoint
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
-from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
+from tandem.render.v1.security import CONTAINER_SECURITY
 from tandem.render.v1.strategic_merge import merge
 from tandem.render.v1.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
@@ -36,7 +37,7 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
         **_container(inputs, "serve", "--revision", REVISION, "--models", MODELS),
         **placement.resources(inputs),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
-        **probes([*ENTRYPOINT, "probe"]),
+        **probes(inputs, [*ENTRYPOINT, "probe"]),
         **lifecycle(),
     }
     if inputs.pods:
@@ -118,14 +119,10 @@ def _with_requests(inputs: Inputs, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pod(inputs: Inputs) -> dict[str, Any]:
-    """What all pods have in common. Pull secrets of the podTemplate too: the images are the same."""
-    secrets = _pull_secrets(inputs)
+    """What pods with models have in common. Pull secrets of the podTemplate too: the images are the same."""
+    scheduling = placement.scheduling(inputs.spec.placement, gpus=inputs.profile.gpus)
     return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": pod_security(inputs.pods.user_ids if inputs.pods else "Fixed"),
-        **placement.scheduling(inputs),
-        **({"imagePullSecrets": secrets} if secrets else {}),
+        **every_pod(inputs.pods.user_ids if inputs.pods else "Fixed", scheduling, _pull_secrets(inputs)),
         "initContainers": [
             {
                 "name": "tandem",

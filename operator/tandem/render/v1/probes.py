@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from tandem.api.types import Rollout
 from tandem.render.v1.inputs import Inputs
 
 # A model of any size may load for an hour; downloads are not in this time.
 STARTUP_PERIOD_SECONDS, STARTUP_FAILURES = 5, 720
+DEADLINE_MARGIN_SECONDS = Rollout().progress_deadline_seconds - STARTUP_PERIOD_SECONDS * STARTUP_FAILURES
+"""By which a server's start ends before the rollout's deadline, so that why it ended is known by then."""
 
 ENDPOINTS_SECONDS = 5
 """Time in which the cluster's endpoints and proxies learn that a pod is going."""
@@ -13,14 +16,15 @@ STOP_SECONDS = 10
 """Time in which a server without requests ends."""
 
 
-def probes(probe: list[str]) -> dict[str, Any]:
-    """Started: one generation went through all models (`probe`). Ready: Triton says so. Alive: patient, since a
-    busy server is no dead one."""
+def probes(inputs: Inputs, probe: list[str]) -> dict[str, Any]:
+    """Started: one generation went through all models (`probe`), within an hour or a longer deadline of the rollout.
+    Ready: Triton says so. Alive: patient, since a busy server is no dead one."""
+    seconds = inputs.spec.rollout.progress_deadline_seconds - DEADLINE_MARGIN_SECONDS
     return {
         "startupProbe": {
             "exec": {"command": probe},
             "periodSeconds": STARTUP_PERIOD_SECONDS,
-            "failureThreshold": STARTUP_FAILURES,
+            "failureThreshold": max(STARTUP_FAILURES, seconds // STARTUP_PERIOD_SECONDS),
             "timeoutSeconds": 60,
         },
         "readinessProbe": {

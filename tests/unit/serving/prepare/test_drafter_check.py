@@ -54,11 +54,28 @@ def pair(plan: Plan, tmp_path: Path, **speculative: object) -> dict[str, str]:
     return {check["type"]: check for check in verdict(plan, tmp_path)["checks"]}["PairCompatible"]
 
 
+SPECULATORS = {"model_type": "llama", "hidden_size": 64, "vocab_size": 300, "max_position_embeddings": 16}
 HEADS: list[tuple[str, tuple[str, ...], dict[str, object], str, str]] = [
     # why, tensors, config.json, reason, part of the message
     ("EAGLE-3", EAGLE3, {"hidden_size": 64}, "HeadsMatch", "the heads are there"),
     ("EAGLE-3 of two layers", EAGLE3_LAYERS, {"hidden_size": 64}, "HeadsMatch", "the heads are there"),
     ("narrow heads of a wide target", EAGLE3, {"hidden_size": 32, "target_hidden_size": 64}, "HeadsMatch", ""),
+    (
+        "of the speculators library",
+        EAGLE3,
+        {"vocab_size": None, "target_hidden_size": None, "transformer_layer_config": SPECULATORS},
+        "HeadsMatch",
+        "the target's 300 words; warning: the heads' context is 16 tokens, the target's 128: longer",
+    ),
+    (
+        "of the speculators library for another",
+        EAGLE3,
+        {"vocab_size": None, "transformer_layer_config": {**SPECULATORS, "hidden_size": 128}},
+        "HeadsNotForTarget",
+        "for a target of hidden_size 128, and this one has 64",
+    ),
+    ("shorter", EAGLE3, {"hidden_size": 64, "max_position_embeddings": 16}, "HeadsMatch", "context is 16 tokens"),
+    ("as long", EAGLE3, {"hidden_size": 64, "max_position_embeddings": 128}, "HeadsMatch", "300 words"),
     (
         "EAGLE-1 or 2",
         EAGLE,
@@ -100,6 +117,7 @@ def test_heads_for_eagle3(
     check = pair(plan, tmp_path, decoding_type="Eagle3")
     assert (check["status"], check["reason"]) == ("True" if reason == "HeadsMatch" else "False", reason)
     assert message in check["message"]
+    assert ("warning" in check["message"]) == ("context is" in message)
 
 
 @pytest.mark.parametrize(
