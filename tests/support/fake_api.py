@@ -24,6 +24,10 @@ class FakeApi:
         self.bodies: list[Object] = []
         """What was written."""
 
+    def now(self) -> str:
+        """As `Api.now`."""
+        return "2026-01-01T00:01:00Z"
+
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """As `Api.get`. All that is asked for has a namespace, whichever it is."""
         self._ask("get", kind)

@@ -19,6 +19,7 @@ from kubernetes.aio.config.kube_config import (
 import tandem
 from tandem import counters
 from tandem.api.wire import Object
+from tandem.cluster.clock import ServerClock
 from tandem.cluster.kinds import EVENT, Kind
 from tandem.errors import AlreadyExists, Expired, Forbidden, Refused, SettingsError, Transient
 from tandem.names import FIELD_MANAGER
@@ -83,6 +84,7 @@ class Api:
 
     def __init__(self, api_client: Any) -> None:
         self._client = api_client
+        self._clock = ServerClock()
         self.answered_at = 0.0
         """Monotonic time of the last answer, whatever it was, but a page of somebody else's; 0 before the first."""
 
@@ -114,6 +116,10 @@ class Api:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+    def now(self) -> str:
+        """The time by the API server's clock, as the times of all objects are; RFC 3339."""
+        return self._clock.now()
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object, or None when there is none."""
@@ -267,6 +273,7 @@ class Api:
             _fail(method, path, response.status, data)
         reply = _parsed(method, path, data)
         self.answered_at = time.monotonic()
+        self._clock.heard(response.getheader("Date"))
         return reply
 
     async def _send(

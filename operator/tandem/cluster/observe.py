@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from tandem import names
 from tandem.accept.storage import several
@@ -45,7 +44,7 @@ async def observe(
     )
     if isinstance(claim, Forbidden):
         unread[CACHE_CLAIM.kind] = claim
-    waiting = await waits(api, namespace, children[POD.kind], children[JOB.kind], datetime.now(UTC))
+    waiting = await waits(api, namespace, children[POD.kind], children[JOB.kind], api.now())
     observed = replace(
         parse.parse(name, children, waiting.problems),
         service=Live(SERVICES_KIND.kind, name, manifest=manifest),

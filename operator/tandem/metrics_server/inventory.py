@@ -18,11 +18,13 @@ from tandem.api.wire import Object
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import POD, SERVICES_KIND
 from tandem.cluster.manifests import is_true
+from tandem.cluster.pods import by_the_api_server
 from tandem.cluster.problems import pod_problem
 from tandem.cluster.reflector import Reflector
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.render.latest import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
+from tandem.times import moment
 
 log = logging.getLogger(__name__)
 
@@ -140,13 +142,14 @@ def pod(obj: Object) -> Pod | None:
         problem = pod_problem(obj)
         return Pod(meta["namespace"], owner, created, None, **shown, problem=problem.message if problem else "")
     target = ScrapeTarget(meta["uid"], meta["namespace"], meta["name"], status["podIP"], revision=revision)
-    return Pod(meta["namespace"], owner, created, target, _started_in(status, created), **shown)
+    return Pod(meta["namespace"], owner, created, target, _started_in(obj, created), **shown)
 
 
-def _started_in(status: Object, created: datetime) -> float | None:
+def _started_in(obj: Object, created: datetime) -> float | None:
     """Seconds from a Ready pod's creation until it was Ready; None where the condition's time is that of a recovery:
     where containers began anew, or it came later than a server may start (its node was away for a while, say)."""
     # Those that others add begin anew by themselves; a pod of an earlier version may have another name for ours.
+    status = obj["status"]
     every = status.get("containerStatuses", [])
     containers = [each for each in every if each.get("name") in names.CONTAINERS] or every
     if any(container.get("restartCount") for container in containers):
@@ -154,10 +157,12 @@ def _started_in(status: Object, created: datetime) -> float | None:
     since = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)
     if not since:
         return None
-    ready = datetime.fromisoformat(since)
+    ready = moment(since)
     running = [container.get("state", {}).get("running", {}).get("startedAt") for container in containers]
     began = max((datetime.fromisoformat(at) for at in running if at), default=created)
-    return (ready - created).total_seconds() if (ready - began).total_seconds() <= MOST_START else None
+    if (ready - began).total_seconds() > MOST_START:
+        return None
+    return (moment(by_the_api_server(obj, since)) - created).total_seconds()
 
 
 def _is_address(text: object) -> bool:

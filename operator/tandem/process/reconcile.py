@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -116,7 +115,7 @@ class Reconciler:
             children = plan(service, decision, observed, self._settings)
             plans = children, autoscaling(decision, observed), routing(decision, observed)
             await asyncio.sleep(0)  # before the next one
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self._api.now()
         if cannot_decide(decision, observed):
             missing = rights(missing_rights(decision, observed))
             await self._write_status(service, observed, stalled_status(service, missing, now))

@@ -120,7 +120,7 @@ class Server:
     ready: bool = False
     """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
     ready_since: str = ""
-    """When that changed last, RFC 3339; empty: never."""
+    """When that changed last, RFC 3339, by the API server's clock; empty: never."""
     problem: Problem | None = None
     deleting: bool = False
     ended: bool = False

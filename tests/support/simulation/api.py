@@ -171,6 +171,10 @@ class SimulatedApi:
         self._cluster, self.who = cluster, who
         self.answered_at = 0.0
 
+    def now(self) -> str:
+        """As `Api.now`: whatever the operator's own clock shows."""
+        return self._cluster.loop.stamp()
+
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """As `Api.get`."""
         await self._ask("get", kind)

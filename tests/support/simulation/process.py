@@ -141,9 +141,9 @@ class Processes:
             await Operator(api, self._settings).run("", 0)
 
 
-def prepare(loop: VirtualLoop, random: Random, patch: pytest.MonkeyPatch) -> None:
-    """Give the operator's modules the loop's time, `random`, and no sockets."""
-    install(loop, CLOCKED, patch)
+def prepare(loop: VirtualLoop, random: Random, patch: pytest.MonkeyPatch, skew: float) -> None:
+    """Give the operator's modules the loop's time, `random`, and no sockets. `skew`: see `install`."""
+    install(loop, CLOCKED, patch, skew)
 
     async def no_probes(*_: Any) -> Any:
         return SimpleNamespace(close=_nothing)
