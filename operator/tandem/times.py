@@ -14,6 +14,6 @@ def moment(text: str) -> datetime:
 
 
 def seconds(since: str, until: str) -> float:
-    """From one time to another, which must be of one clock: the present is `tandem.cluster.client.Api.now`, since this
+    """From one time to another, which must be of one clock: the present is `tandem.cluster.client.Api.now`, as this
     host's clock may be minutes off."""
     return (moment(until) - moment(since)).total_seconds()

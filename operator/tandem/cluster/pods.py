@@ -66,8 +66,8 @@ def gone(pods: Iterable[Object]) -> dict[str, str]:
 
 
 def by_the_api_server(pod: Object, at: str) -> str:
-    """A time of the pod's node by the API server's clock. The kubelet reports what happens at once: the last time that
-    it wrote is when the API server took that status. Empty as it was."""
+    """A time of the pod's node by the API server's clock: the kubelet reports at once what happens, so that the last
+    time in its status is when the API server took that. `at` may be empty."""
     entries = pod["metadata"].get("managedFields", [])
     taken = max((str(each["time"]) for each in entries if each.get("subresource") == "status"), default="")
     last = max(filter(None, _of_the_node(pod.get("status", {}))), key=moment, default="")

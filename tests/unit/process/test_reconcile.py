@@ -57,15 +57,6 @@ async def test_what_goes_with_its_service_is_not_made_again(cluster: Cluster, ag
     assert cluster.has("serviceaccounts", SERVER) == again
 
 
-async def test_a_service_that_does_not_fit_its_crd_is_left_alone(cluster: Cluster) -> None:
-    """Only one older than the CRD can be there."""
-    await cluster.bring_up()
-    before = cluster.others()
-    cluster.edit(runtime={"mode": "Fast", "profile": "reference"})
-    assert await cluster.reconcile() is Next.EVENT
-    assert (cluster.writes(), cluster.others()) == (set(), before)
-
-
 async def test_an_edit_is_acted_on_and_shown_at_once(cluster: Cluster) -> None:
     await cluster.bring_up()
     cluster.edit(replicas=3)

@@ -273,10 +273,17 @@ class ServingReason(Reason):
         "See that the Gateway is there, and that its controller runs and knows the kind.",
     )
     RIGHT_MISSING = (
-        on("False", ConditionType.RIGHTS_GRANTED, _READY, _SCALING, _ROUTE),
+        (*on("False", ConditionType.RIGHTS_GRANTED, _SCALING, _ROUTE), Shown(_READY, ("False", "Unknown"))),
         "RightMissing",
         "RBAC does not let the operator do what the message names.",
         "Run `helm upgrade`, which renews the rights of the chart, or grant them.",
+    )
+    RECONCILE_FAILED = (
+        (*on("Unknown", _READY), *on("True", _STALLED)),
+        "ReconcileFailed",
+        "Something keeps the operator from looking at the service, or from acting on it: the API server refuses or"
+        " cannot answer for a minute, or the operator has a defect. The other conditions are of before.",
+        "See the message, and the operator's log. It tries again by itself.",
     )
     # The autoscaler; else its own reason
     AUTOSCALER_STARTING = (
