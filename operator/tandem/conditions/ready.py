@@ -23,6 +23,7 @@ from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, 
 from tandem.children.service import openai_url, url
 from tandem.conditions.accepted_length import falls_below, is_kept, was_below
 from tandem.conditions.benchmark import Benchmark
+from tandem.conditions.contested import children_kept
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
 from tandem.conditions.pods import pods_healthy
@@ -131,7 +132,8 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
 def _independent(situation: Situation) -> list[Finding]:
     """The conditions on which Ready does not depend."""
     health = engine_health(situation.service, failures(situation.observed), situation.now)
-    return [*verdicts(situation), *route_accepted(situation), *rights(situation.missing_rights), *health]
+    kept = children_kept(situation.contested)
+    return [*verdicts(situation), *route_accepted(situation), *rights(situation.missing_rights), *kept, *health]
 
 
 def _figures(

@@ -28,6 +28,7 @@ from tandem.conditions.unseen import failed_status, stalled_status
 from tandem.conditions.writes import load
 from tandem.errors import Forbidden, NotLeader, Refused, Transient
 from tandem.process.reports import ReportReader
+from tandem.process.reverts import Reverts
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Live
 from tandem.rollout.plan import (
@@ -87,6 +88,7 @@ class Reconciler:
         self._leadership = leadership
         self._reports = reports
         self._failure_events = FailureEvents(api, leadership)
+        self._reverts = Reverts()
         self._failures: dict[Key, int] = {}
         """How often a service could not be reconciled since it could."""
         self._turn = asyncio.Lock()
@@ -96,8 +98,8 @@ class Reconciler:
         which no event reports."""
 
     async def reconcile(self, key: Key) -> Next:
-        """Do what there is to do for one service; nothing when all is as it should be. What keeps it from that is shown
-        in the status, if it lasts.
+        """Do what there is to do for one service; nothing when all is as it should be. The status shows what keeps it
+        from that, if it lasts.
 
         Raises:
             Transient: something was in the way; call again.
@@ -134,6 +136,7 @@ class Reconciler:
             self._reports.forget(*key)
             self._failure_events.forget(*key)
             self._failures.pop(key, None)
+            self._reverts.forget(key)
             return Next.EVENT  # the garbage collector removes what the service owned
         service, observed = observation
         if observed.unread:
@@ -156,7 +159,10 @@ class Reconciler:
     async def _bring_about(self, situation: Situation, plans: Sequence[Sequence[Action]]) -> Next:
         """Carry out the plans, of the children, the autoscaler and the routing; show what came of them."""
         service, observed = situation.service, situation.observed
-        refused, scaling_refused, routing_refused = [await self._execute(actions) for actions in plans]
+        key = Key(service.namespace, service.name)
+        limited = [self._reverts.limited(key, actions) for actions in plans]
+        refused, scaling_refused, routing_refused = [await self._execute(key, actions) for actions, _ in limited]
+        situation = replace(situation, contested=[each for _, found in limited for each in found])
         shown = status(self._after(situation, refused, scaling_refused, routing_refused))
         await self._write_status(service, observed.service, shown)
         await self._failure_events.record(service, failures(observed), situation.now)
@@ -168,6 +174,7 @@ class Reconciler:
         if observed.progress:
             return Next.SOON
         waits = rolls_out(shown) or shows_failure(shown) or observed.awaits_claim or observed.waits
+        waits = waits or bool(situation.contested)
         return Next.LATER if waits else Next.EVENT
 
     def _after(
@@ -196,9 +203,12 @@ class Reconciler:
             benchmark=benchmark(service, observed, load(reading)),
         )
 
-    async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
+    async def _execute(self, key: Key, actions: Sequence[Action]) -> list[Refused]:
         """Carry out a plan; what the API server refused."""
-        return await execute(self._api, actions, self._leadership.check)
+        refused = await execute(self._api, actions, self._leadership.check)
+        if not refused:
+            self._reverts.note(key, actions)
+        return refused
 
     async def _write_status(self, service: SpeculativeInferenceService, live: Live, wanted: dict[str, Any]) -> None:
         if await apply_status(self._api, live, wanted, self._leadership.check):

@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -225,6 +225,11 @@ class SimulatedApi:
     async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:
         """As `Api.apply`: our fields are as the manifest has them, and those that it left out are gone."""
         return await self._write("apply", kind, lambda began: self._applied(kind, manifest, subresource, began))
+
+    async def replace_managers(self, kind: Kind, live: Object, entries: Sequence[Object]) -> Object:
+        """As `Api.replace_managers`."""
+        meta = {**live["metadata"], "managedFields": list(entries)}
+        return await self._write("apply", kind, lambda began: self._replaced(kind, {**live, "metadata": meta}, began))
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
         """As `Api.create`."""

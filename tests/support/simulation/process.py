@@ -18,6 +18,7 @@ import tandem.process.operator
 import tandem.process.reconcile
 import tandem.process.reports
 import tandem.process.resync
+import tandem.process.reverts
 import tandem.process.watches
 from tandem.cluster.kinds import SERVICES_KIND
 from tandem.cluster.reflector import Reflector
@@ -42,6 +43,7 @@ CLOCKED = [
     tandem.process.reconcile,
     tandem.process.reports,
     tandem.process.resync,
+    tandem.process.reverts,
     tandem.process.watches,
 ]
 

@@ -92,6 +92,12 @@ class ConditionType(StrEnum):
         "only while it is False",
         True,
     )
+    CHILDREN_KEPT = (
+        "ChildrenKept",
+        "Children stay as Tandem applies them.",
+        "only while it is False",
+        True,
+    )
     PODS_HEALTHY = (
         "PodsHealthy",
         "Nothing keeps a pod of the servers or of a Job from running.",
@@ -277,6 +283,12 @@ class ServingReason(Reason):
         "RightMissing",
         "RBAC does not let the operator do what the message names.",
         "Run `helm upgrade`, which renews the rights of the chart, or grant them.",
+    )
+    WRITTEN_BY_OTHERS = (
+        on("False", ConditionType.CHILDREN_KEPT),
+        "WrittenByOthers",
+        "Something writes a child again each time that its edit is reverted; it is left so for an hour.",
+        "Stop what the message names, or ask for the same in the service's spec.",
     )
     RECONCILE_FAILED = (
         (*on("Unknown", _READY), *on("True", _STALLED)),
