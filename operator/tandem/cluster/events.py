@@ -9,11 +9,13 @@ from tandem import counters
 from tandem.api import API_VERSION, KIND
 from tandem.api.conditions import AS_SPECIFIED, STAGES, ConditionType, EventReason
 from tandem.api.types import SpeculativeInferenceService
+from tandem.children.foreign import described
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import EVENT
 from tandem.cluster.lease import Leadership
 from tandem.conditions.engine_health import Failure
 from tandem.errors import Refused, Transient
+from tandem.rollout.plan import Action, Apply
 from tandem.times import seconds
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,23 @@ async def record_transitions(
         try:
             leadership.check()
             await api.create(EVENT, _event(service, _Said(severity, reason, condition["message"]), api.now()))
+        except (Transient, Refused) as error:
+            log.warning("no event for %s/%s: %s", service.namespace, service.name, error)
+
+
+async def record_reverts(
+    api: Api, leadership: Leadership, service: SpeculativeInferenceService, actions: Sequence[Action]
+) -> None:
+    """Write an Event for each child in which the `actions`, which were carried out, undid what others had written.
+    Never fails the caller."""
+    for action in actions:
+        live = action.live if isinstance(action, Apply) else None
+        if not (live and (written := described(live.manifest))):
+            continue
+        message = f"{live.kind} {live.name}: {written}, which was undone"
+        try:
+            leadership.check()
+            await api.create(EVENT, _event(service, _Said("Normal", EventReason.EDIT_REVERTED, message), api.now()))
         except (Transient, Refused) as error:
             log.warning("no event for %s/%s: %s", service.namespace, service.name, error)
 

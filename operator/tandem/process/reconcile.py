@@ -15,7 +15,7 @@ from tandem.api.conditions import SpecReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.apply import apply_status, execute
 from tandem.cluster.client import Api
-from tandem.cluster.events import FailureEvents, record_transitions
+from tandem.cluster.events import FailureEvents, record_reverts, record_transitions
 from tandem.cluster.kinds import CACHE_CLAIM
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import is_there, observe, read
@@ -161,7 +161,7 @@ class Reconciler:
         service, observed = situation.service, situation.observed
         key = Key(service.namespace, service.name)
         limited = [self._reverts.limited(key, actions) for actions in plans]
-        refused, scaling_refused, routing_refused = [await self._execute(key, actions) for actions, _ in limited]
+        refused, scaling_refused, routing_refused = [await self._execute(service, each) for each, _ in limited]
         situation = replace(situation, contested=[each for _, found in limited for each in found])
         shown = status(self._after(situation, refused, scaling_refused, routing_refused))
         await self._write_status(service, observed.service, shown)
@@ -203,11 +203,12 @@ class Reconciler:
             benchmark=benchmark(service, observed, load(reading)),
         )
 
-    async def _execute(self, key: Key, actions: Sequence[Action]) -> list[Refused]:
+    async def _execute(self, service: SpeculativeInferenceService, actions: Sequence[Action]) -> list[Refused]:
         """Carry out a plan; what the API server refused."""
         refused = await execute(self._api, actions, self._leadership.check)
         if not refused:
-            self._reverts.note(key, actions)
+            self._reverts.note(Key(service.namespace, service.name), actions)
+            await record_reverts(self._api, self._leadership, service, actions)
         return refused
 
     async def _write_status(self, service: SpeculativeInferenceService, live: Live, wanted: dict[str, Any]) -> None:

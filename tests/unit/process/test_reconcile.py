@@ -98,6 +98,10 @@ async def test_what_is_written_again_and_again_is_a_condition(cluster: Cluster) 
         await cluster.reconcile()
         assert foreign(deployment(cluster)) == {}
         assert "ChildrenKept" not in cluster.conditions()
+    store = cluster.server.store
+    events = [store.get("events", NAMESPACE, one.name) for plural, one in store.all() if plural == "events"]
+    messages = [event["message"] for event in events if event and event["reason"] == "EditReverted"]
+    assert messages == [f"Deployment {SERVER}: kubectl-rollout wrote spec.paused, which was undone"] * MOST
     set_paused(cluster)
     cluster.writes()
     assert await cluster.reconcile() is Next.LATER, "no event marks the end of the pause"

@@ -456,6 +456,12 @@ class EventReason(Reason):
         "`Ready` became False; the message has the cause.",
         "See `kubectl describe sis NAME`.",
     )
+    EDIT_REVERTED = (
+        (),
+        "EditReverted",
+        "What somebody wrote into a child was undone; the message has who, and what.",
+        "To add it to the server pods, write it in `spec.podTemplate`.",
+    )
     ENGINE_FAILED = (
         (),
         "EngineFailed",
