@@ -35,10 +35,10 @@ def _existing(raw: Any, location: tuple[int | str, ...]) -> list[int | str]:
     """The part of `location` that leads to something; pydantic names members of unions and fields that miss, too."""
     path = list[int | str]()
     for part in location:
-        try:
-            raw = raw[part]
-        except (KeyError, IndexError, TypeError):
+        there = part in raw if isinstance(raw, dict) else isinstance(raw, list) and part in range(len(raw))
+        if not there:
             break
+        raw = raw[part]
         path.append(part)
     return path
 

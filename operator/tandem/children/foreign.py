@@ -11,7 +11,7 @@ from functools import reduce
 
 from tandem import names
 from tandem.api.wire import Object
-from tandem.children.comparison import Fields, matches
+from tandem.children.comparison import Fields, matches, owned_fields
 
 SPEC: Mapping[str, Fields] = {"f:spec": {}}
 GUARDED: Mapping[str, Mapping[str, Fields]] = {
@@ -43,7 +43,7 @@ def foreign(live: Object) -> dict[str, Fields]:
         if _is_ours(entry) or entry.get("subresource") == "status":
             continue
         fields = {key: value for key, value in entry.get("fieldsV1", {}).items() if key in _guarded(live)}
-        if fields := _without(_without(fields, OPEN.get(str(live["kind"]), {})), _ours(live)):
+        if fields := _without(_without(fields, OPEN.get(str(live["kind"]), {})), owned_fields(live)):
             manager = str(entry.get("manager", ""))
             found[manager] = _merged(found.get(manager, {}), fields)
     return found
@@ -70,7 +70,7 @@ def taken_over(live: Object) -> list[Object]:
 
 
 def is_in_pods(live: Object) -> bool:
-    """Whether that what is foreign goes replaces the pods of a workload."""
+    """Whether removing what is foreign replaces the pods of a workload."""
     fields = [each.get("f:spec", {}) for each in foreign(live).values()]
     return any("f:template" in each or "f:leaderWorkerTemplate" in each for each in fields)
 
@@ -111,11 +111,6 @@ def _guarded(live: Object) -> Mapping[str, Fields]:
 def _is_ours(entry: Object) -> bool:
     ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
     return ours and not entry.get("subresource")
-
-
-def _ours(live: Object) -> Fields:
-    entries = live["metadata"].get("managedFields", [])
-    return next((entry.get("fieldsV1", {}) for entry in entries if _is_ours(entry)), {})
 
 
 def _without(fields: Fields, taken: Fields) -> Fields:

@@ -1,6 +1,6 @@
 """The status of a service that the operator cannot look at, or not act on: as before, with Ready Unknown. Pure.
 
-Nothing is written in no case: a status that stays as it was would show servers as Ready long after they are gone.
+A status that nobody updates would show servers as Ready long after they are gone.
 """
 
 import re
@@ -36,7 +36,7 @@ def stalled_status(
 
 
 def failed_status(service: SpeculativeInferenceService, error: Exception, now: str) -> dict[str, Any]:
-    """Of a service that `error` keeps from being reconciled. All conditions but Ready are of the last time."""
+    """Of a service that `error` keeps from being reconciled. The other conditions are of the last time."""
     reason = ServingReason.RECONCILE_FAILED
     message = _settled(service, redacted(_described(error)))
     findings = [Finding(ConditionType.READY, "Unknown", reason, message)]
