@@ -83,3 +83,10 @@ def test_a_clock_that_is_wrong_gives_no_rollout_up(skew: float) -> None:
 
 def _reasons(obj: Object) -> set[str]:
     return {each["reason"] for each in obj.get("status", {}).get("conditions", []) if "reason" in each}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_defect_can_be_put_in(name: str) -> None:
+    """`make simulate` looks for them."""
+    with mutated(MUTANTS[name]):
+        pass
