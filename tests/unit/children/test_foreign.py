@@ -53,10 +53,12 @@ def of_pod(fields: dict[str, Any]) -> dict[str, Any]:
 ITEM: dict[str, Any] = {".": {}, "f:name": {}, "f:value": {}}
 VARIABLE = of_pod({"f:containers": {CONTAINER: {"f:env": {".": {}, 'k:{"name":"X"}': ITEM}}}})
 SIDECAR = of_pod({"f:containers": {'k:{"name":"proxy"}': {".": {}, "f:name": {}, "f:image": {}}}})
-RESTARTED = {"f:spec": {"f:template": {"f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/at": {}}}}}}
-REVISION = {"f:metadata": {"f:annotations": {".": {}, "f:deployment.kubernetes.io/revision": {}}}}
+RESTARTED: dict[str, Any] = {
+    "f:spec": {"f:template": {"f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/at": {}}}}}
+}
+REVISION: dict[str, Any] = {"f:metadata": {"f:annotations": {".": {}, "f:deployment.kubernetes.io/revision": {}}}}
 AS_OURS = of_pod({"f:containers": {CONTAINER: {".": {}, "f:name": {}, "f:image": {}}}})
-DATA = {"f:data": {"f:x": {}}}
+DATA: dict[str, Any] = {"f:data": {"f:x": {}}}
 
 ROWS: list[tuple[str, str, dict[str, Any], str]] = [
     # who, kind, what, which of it is foreign
@@ -95,7 +97,7 @@ def test_what_others_have_no_say_in(who: str, kind: str, fields: dict[str, Any],
 
 
 def test_a_group_is_a_workload_too() -> None:
-    group = {
+    group: dict[str, Any] = {
         "f:leaderWorkerTemplate": {"f:workerTemplate": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:hostIPC": {}}}}
     }
     found = live(by("me", {"f:spec": group}), kind="LeaderWorkerSet")
@@ -125,5 +127,5 @@ def test_what_is_taken_over_is_ours_and_nobody_elses() -> None:
 
 
 def test_it_names_a_few() -> None:
-    fields = {f"f:{letter}": {} for letter in "abcde"}
+    fields: dict[str, Any] = {f"f:{letter}": {} for letter in "abcde"}
     assert described(live(by("me", {"f:spec": fields}))) == "me wrote spec.a, spec.b, spec.c and 2 more"

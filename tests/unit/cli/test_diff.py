@@ -59,10 +59,11 @@ def test_the_line(
 def test_what_others_wrote_goes(settings: Settings) -> None:
     made = desired(settings)
     assert made.workload
-    paused, variable = {"f:spec": {"f:paused": {}}}, {"f:spec": {"f:template": {"f:spec": {"f:nodeName": {}}}}}
+    paused: dict[str, Any] = {"f:spec": {"f:paused": {}}}
+    node: dict[str, Any] = {"f:spec": {"f:template": {"f:spec": {"f:nodeName": {}}}}}
     for written, path, line in (
         (paused, "spec.paused", "pods stay as they are"),
-        (variable, "spec.template.spec.nodeName", "pods roll one by one: what others wrote into them goes"),
+        (node, "spec.template.spec.nodeName", "pods roll one by one: what others wrote into them goes"),
     ):
         observed = live(made, written=written)
         text = _foreign([made.workload], observed)

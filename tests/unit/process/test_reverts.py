@@ -1,11 +1,11 @@
 """A tool that writes its edit again and again is not fought for ever."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from support.world import applied
-from tandem.process import reverts
 from tandem.process.reverts import MOST, PAUSE_SECONDS, Reverts
 from tandem.rollout.observed import Live
 from tandem.rollout.plan import Action, Apply, Delete
@@ -27,7 +27,7 @@ class Clocked(Reverts):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.now = 0.0
-        monkeypatch.setattr(reverts.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("tandem.process.reverts.time", SimpleNamespace(monotonic=lambda: self.now))
 
     def carried_out(self, action: Action, service: str = "a") -> bool:
         """Whether it was let through, and then done."""
