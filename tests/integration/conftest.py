@@ -132,6 +132,14 @@ class Namespace:
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         return self.cluster.kubectl.run("-n", self.name, *arguments, stdin=stdin)
 
+    def works(self, *arguments: str, stdin: str | None = None) -> bool:
+        """Whether kubectl succeeds."""
+        try:
+            self.run(*arguments, stdin=stdin)
+        except ClusterError:
+            return False
+        return True
+
     def apply(self, text: str = SERVICE, **changes: Any) -> None:
         """Apply a service; `changes` are dotted paths below spec, with `__` for the dot; None removes."""
         self.run("apply", "-f", "-", stdin=json.dumps(edited(text, **changes)))

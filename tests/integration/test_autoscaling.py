@@ -88,6 +88,10 @@ def test_an_autoscaler_edited_or_deleted_by_hand_comes_back(operator: OperatorPr
     wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), log=operator.log)
     namespace.run("patch", "hpa", "svc-server", "--type=merge", "-p", '{"spec":{"maxReplicas":99}}')
     wait_for("its bound", lambda: namespace.get("hpa", "svc-server")["spec"]["maxReplicas"] == 9, log=operator.log)
+    before = namespace.get("hpa", "svc-server")["spec"]
+    behavior = '{"spec":{"behavior":{"scaleDown":{"selectPolicy":"Disabled"}}}}'
+    namespace.run("patch", "hpa", "svc-server", "--type=merge", "-p", behavior)
+    wait_for("what was added to go", lambda: namespace.get("hpa", "svc-server")["spec"] == before, log=operator.log)
     namespace.run("delete", "hpa", "svc-server")
     wait_for("it to come back", lambda: namespace.get("hpa", "svc-server"), log=operator.log)
 

@@ -75,6 +75,13 @@ def test_apply_waits_diff_shows_what_rolls_and_status_has_a_code(
     assert run("status", "svc", *here).exit_code == 0
     _diff_of_a_live_service(namespace, file, tmp_path, *here, *settings)
     _a_wait_that_fails(namespace, tmp_path, *here, *settings)
+    operator.stop()
+    namespace.run("set", "env", "deployment/svc-server", "X=1")
+    told = run("diff", "-f", written(tmp_path), *here, *settings)
+    assert told.exit_code == 1, told.output
+    variable = "spec.template.spec.containers[triton].env[X]"
+    assert told.stdout == f"# Deployment svc-server: kubectl-set wrote {variable}: the operator removes it\n"
+    assert told.stderr == f"{namespace.name}/svc: pods roll one by one: what others wrote into them goes\n"
 
 
 def _diff_of_a_live_service(namespace: Namespace, file: Path, tmp_path: Path, *options: str | Path) -> None:

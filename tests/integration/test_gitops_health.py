@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from support.world import BAD, NOW, World, bring_up
 from tandem.api import GROUP, KIND
 from tandem.api.conditions import ConditionType, SpecReason
 from tandem.conditions.finding import Finding
-from tandem.conditions.ready import stalled_status, status
+from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
-from tandem.errors import Refused
+from tandem.conditions.unseen import failed_status, stalled_status
+from tandem.errors import Refused, Transient
 from tandem.rollout.decide import decide
+from tandem.rollout.observed import Observed
 from tandem.settings import load_settings
 
 from .conftest import Namespace
@@ -90,7 +93,21 @@ def scaled_to_zero() -> Status:
 
 def rights_missing() -> Status:
     missing = Finding(ConditionType.RIGHTS_GRANTED, "False", SpecReason.ACCEPTED, "list pods")
-    return stalled_status(parse(QUICKSTART), [missing], NOW)
+    return stalled_status(parse(QUICKSTART), Observed(), [missing], NOW)
+
+
+def not_understood() -> Status:
+    service, world = parse(QUICKSTART), World(load_settings())
+    observed = replace(world.observed(), not_understood="spec.runtime.mode: Fast")
+    return status(Situation(service, decide(service, world.settings, observed), observed, NOW))
+
+
+def not_answered() -> Status:
+    return failed_status(parse(QUICKSTART), Transient("503: not now"), NOW)
+
+
+def defect() -> Status:
+    return failed_status(parse(QUICKSTART), KeyError("x"), NOW)
 
 
 STATES: list[tuple[Callable[[], Status], str, str, str]] = [
@@ -106,6 +123,9 @@ STATES: list[tuple[Callable[[], Status], str, str, str]] = [
     (answers, "Current", "Healthy", "1 of 1 servers answer"),
     (scaled_to_zero, "Current", "Suspended", "spec.replicas is 0"),
     (rights_missing, "Failed", "Degraded", "Accepted: list pods"),
+    (not_understood, "Failed", "Degraded", "SpecNotUnderstood: spec.runtime.mode: Fast: upgrade the operator"),
+    (not_answered, "InProgress", "Progressing", "ReconcileFailed: "),
+    (defect, "Failed", "Degraded", "ReconcileFailed: "),
 ]
 
 

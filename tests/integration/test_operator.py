@@ -137,6 +137,9 @@ EDITS = [
     ("deployment", "svc-server", {"metadata": {"ownerReferences": None}}, "its owner removed"),
     ("service", "svc-triton", {"spec": {"selector": {"serving.tandem.dev/component": "other"}}}, "traffic led away"),
     ("serviceaccount", "svc-server", {"automountServiceAccountToken": True}, "a token let in"),
+    ("deployment", "svc-server", {"spec": {"minReadySeconds": 3}}, "a field beside ours"),
+    ("deployment", "svc-server", {"spec": {"paused": True}}, "rollouts stopped"),
+    ("service", "svc-triton", {"spec": {"externalIPs": ["192.0.2.1"]}}, "an address opened"),
 ]
 
 
@@ -157,6 +160,66 @@ def test_a_child_edited_by_hand_is_repaired(
     wait_for(f"repair: {reason}", lambda: relevant() == before)
     served.wait("Ready", "True")
     assert served.server_pods() == pods, "no pod was disturbed"
+
+
+def test_what_others_add_to_the_servers_pods_goes(operator: OperatorProcess, namespace: Namespace) -> None:
+    """The pods are restarted twice, by the edit and by its end. What restarts them by an annotation stays."""
+    namespace.apply()
+    namespace.wait("Ready", "True")
+
+    def template() -> dict[str, Any]:
+        found: dict[str, Any] = namespace.get("deployment", "svc-server")["spec"]["template"]
+        return found
+
+    wanted = template()["spec"]
+    sidecar = {"spec": {"template": {"spec": {"hostNetwork": True, "containers": [{"name": "proxy", "image": "p"}]}}}}
+    for edit in (
+        ["set", "env", "deployment/svc-server", "X=1"],
+        ["patch", "deployment", "svc-server", "-p", json.dumps(sidecar)],
+    ):
+        namespace.run(*edit)
+        wait_for(f"the end of {edit}", lambda: template()["spec"] == wanted)
+    namespace.wait("Ready", "True")
+    before = namespace.server_pods()
+    namespace.run("rollout", "restart", "deployment/svc-server")
+    wait_for("a new pod", lambda: namespace.server_pods().keys().isdisjoint(before))
+    namespace.wait("Ready", "True")
+    assert "kubectl.kubernetes.io/restartedAt" in template()["metadata"]["annotations"]
+    assert "ChildrenKept" not in namespace.conditions()
+
+
+STRATEGIES = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/rollout/properties/strategy/enum"
+
+
+@pytest.fixture
+def newer_definition(cluster: Cluster) -> Iterator[None]:
+    """The definition has a value that the operator does not know."""
+    crd, strategies = ("crd", "speculativeinferenceservices.serving.tandem.dev"), ["Surge", "Replace"]
+    for known in ([*strategies, "Canary"], strategies):
+        operation = {"op": "replace", "path": STRATEGIES, "value": known}
+        cluster.kubectl.run("patch", *crd, "--type=json", "-p", json.dumps([operation]))
+        if known != strategies:
+            yield
+
+
+def test_a_value_that_only_a_newer_operator_knows(
+    operator: OperatorProcess, namespace: Namespace, newer_definition: None
+) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    pods = namespace.server_pods()
+    newer = json.dumps(edited(SERVICE, rollout={"strategy": "Canary"}, replicas=2))
+    wait_for("the definition to be served", lambda: namespace.works("apply", "-f", "-", stdin=newer))
+    namespace.wait("Ready", "False/SpecNotUnderstood")
+    assert "spec.rollout.strategy" in namespace.message("SpecAccepted")
+    assert pods.items() <= namespace.server_pods().items()
+    namespace.run("delete", "deployment,service,serviceaccount,pdb", "--all", "--wait")
+    wait_for("the servers", lambda: namespace.get("sis", "svc")["status"].get("readyReplicas") == 2)
+    assert namespace.children() >= {"Deployment/svc-server", "Service/svc-triton", "ServiceAccount/svc-server"}
+    assert namespace.conditions()["Ready"] == "False/SpecNotUnderstood"
+    assert namespace.events().count("SpecNotUnderstood") == 1
+    namespace.apply()
+    namespace.wait("Ready", "True")
 
 
 def test_scaling_through_the_scale_subresource(operator: OperatorProcess, namespace: Namespace) -> None:

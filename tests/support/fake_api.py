@@ -1,6 +1,6 @@
 """An API server as a dictionary, behind the calls of `tandem.cluster.client.Api` that observing and applying make."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +24,10 @@ class FakeApi:
         self.bodies: list[Object] = []
         """What was written."""
 
+    def now(self) -> str:
+        """As `Api.now`."""
+        return "2026-01-01T00:01:00Z"
+
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """As `Api.get`. All that is asked for has a namespace, whichever it is."""
         self._ask("get", kind)
@@ -45,6 +49,13 @@ class FakeApi:
     async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:
         """As `Api.apply`."""
         return self._write("apply", kind, manifest)
+
+    async def replace_managers(self, kind: Kind, live: Object, entries: Sequence[Object]) -> Object:
+        """As `Api.replace_managers`."""
+        self._ask("own", kind)
+        version = str(int(live["metadata"].get("resourceVersion", "0")) + 1)
+        meta = {**live["metadata"], "managedFields": list(entries), "resourceVersion": version}
+        return {**live, "metadata": meta}
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
         """As `Api.create`."""

@@ -55,9 +55,13 @@ def _rolling(before: Object | None, after: Object | None) -> str:
 
 def rolls(workload: Object, here: str, there: str) -> str:
     """How the pods of a workload go from one revision to another."""
+    return f"pods roll {how(workload)}: revision {here} to {there}"
+
+
+def how(workload: Object) -> str:
+    """How its pods take each other's place."""
     strategy = workload["spec"].get("strategy", {}).get("type")
-    how = "all at once, with downtime (strategy Replace)" if strategy == "Recreate" else "one by one"
-    return f"pods roll {how}: revision {here} to {there}"
+    return "all at once, with downtime (strategy Replace)" if strategy == "Recreate" else "one by one"
 
 
 def pod_templates(workload: Object) -> list[Object]:

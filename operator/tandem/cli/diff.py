@@ -10,13 +10,26 @@ from tandem.accept import Refusal
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
+from tandem.children.foreign import described, is_in_pods
 from tandem.children.metadata import identity
 from tandem.cli import changes
 from tandem.cli.apply import FIELD_MANAGER, Checked, apply, as_list, services_of
 from tandem.cli.live import parse as parse_service
 from tandem.client import kubectl
 from tandem.cluster import parse
-from tandem.cluster.kinds import AUTOSCALERS, CACHE_CLAIM, CONFIGMAP, DEPLOYMENT, JOB, LEADER_WORKER_SET, POD, Kind
+from tandem.cluster.kinds import (
+    AUTOSCALERS,
+    CACHE_CLAIM,
+    CONFIGMAP,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    JOB,
+    LEADER_WORKER_SET,
+    NETWORK_POLICY,
+    POD,
+    SERVICE,
+    Kind,
+)
 from tandem.cluster.manifests import owner_uid
 from tandem.render.latest import claim_name
 from tandem.rollout.observed import Observed
@@ -25,6 +38,8 @@ from tandem.settings import Settings
 
 DECIDING = (CONFIGMAP, DEPLOYMENT, JOB, POD, LEADER_WORKER_SET, *AUTOSCALERS)
 """Kinds that a decision on a service looks at."""
+OTHERS = (SERVICE, NETWORK_POLICY, DISRUPTION_BUDGET)
+"""Kinds of which nothing is needed but what others wrote into them; who may not list them is shown the rest."""
 NO_SUCH_KIND = "doesn't have a resource type"
 NO_SETTINGS = "the operator's settings cannot be read, so its children are not shown: give them with --settings"
 
@@ -60,8 +75,15 @@ async def _children(service: SpeculativeInferenceService, settings: Settings) ->
     if isinstance(desired, Refusal):
         return "", f"{name}: the operator would refuse it: {desired.reason}: {desired.message}"
     wanted = [*desired.in_order, *([desired.autoscaler] if desired.autoscaler else [])]
-    text = await _kubectl_diff(wanted, names.FIELD_MANAGER)
+    text = await _kubectl_diff(wanted, names.FIELD_MANAGER) + _foreign(wanted, observed)
     return text, f"{name}: {_summary(desired, observed, bool(text))}"
+
+
+def _foreign(wanted: Iterable[Object], observed: Observed) -> str:
+    """What others wrote into the children, which goes: a server-side apply as kubectl's leaves it. Pure."""
+    lives = [live for each in wanted if (live := observed.child(*identity(each)))]
+    said = ((live, described(live.manifest)) for live in lives)
+    return "".join(f"# {live.kind} {live.name}: {text}: the operator removes it\n" for live, text in said if text)
 
 
 def _summary(desired: Desired, observed: Observed, differs: bool) -> str:
@@ -72,6 +94,9 @@ def _summary(desired: Desired, observed: Observed, differs: bool) -> str:
     there = changes.revision_of(desired.workload) if desired.workload else here
     if here != there and desired.workload:
         return changes.rolls(desired.workload, here, there) + gone
+    same = observed.child(*identity(desired.workload)) if desired.workload else None
+    if desired.workload and same and is_in_pods(same.manifest):
+        return f"pods roll {changes.how(desired.workload)}: what others wrote into them goes{gone}"
     return ("pods stay as they are" if differs or gone else "nothing changes for its children") + gone
 
 
@@ -85,8 +110,9 @@ def _removed(desired: Desired, observed: Observed) -> str:
 
 async def observe(service: SpeculativeInferenceService, settings: Settings) -> Observed:
     """The children that a decision looks at, as this user may read them. Raises kubectl.ClusterError."""
-    listed = await asyncio.gather(*(_owned(kind, service) for kind in DECIDING))
-    found = parse.parse(service.name, {kind.kind: items for kind, items in zip(DECIDING, listed, strict=True)})
+    kinds = (*DECIDING, *OTHERS)
+    listed = await asyncio.gather(*(_owned(kind, service) for kind in kinds))
+    found = parse.parse(service.name, {kind.kind: items for kind, items in zip(kinds, listed, strict=True)})
     where = ("--namespace", service.namespace, "--ignore-not-found", "--output=json")
     claim = await kubectl.kubectl("get", CACHE_CLAIM.plural, claim_name(service.spec), *where)
     return replace(found, claim=parse.claim(kubectl.parsed(claim)) if claim.strip() else None)
@@ -97,9 +123,10 @@ async def _owned(kind: Kind, service: SpeculativeInferenceService) -> list[Objec
     resource = f"{kind.plural}.{version}.{group}" if group else kind.plural
     selector = f"{names.LABEL_SERVICE}={service.name},{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
     try:
-        found = await kubectl.listed(resource, "--namespace", service.namespace, "--selector", selector)
+        where = ("--namespace", service.namespace, "--selector", selector, "--show-managed-fields")
+        found = await kubectl.listed(resource, *where)
     except kubectl.ClusterError as error:
-        if NO_SUCH_KIND in str(error):
+        if NO_SUCH_KIND in str(error) or kind in OTHERS:
             return []
         raise
     return [each for each in found if kind is POD or owner_uid(each) == service.uid]

@@ -12,6 +12,7 @@ from typing import Any
 from tandem import names
 from tandem.api.wire import Object
 from tandem.children.comparison import matches, owned_fields
+from tandem.children.foreign import as_wanted, described, foreign, taken_over
 from tandem.children.metadata import identity
 from tandem.cluster.client import Api
 from tandem.cluster.keys import new_key_pair
@@ -94,8 +95,12 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
         owner = meta["ownerReferences"][0]["uid"]
         if owner_uid(live) != owner and not _let_go(live, manifest):
             raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "no SpeculativeInferenceService")
-        if action.live is None and matches(manifest, live):
+        if action.live is None and as_wanted(manifest, live):
             return  # made a moment ago, or of a kind that may be read by name alone
+        if owned_fields(live) and foreign(live):
+            may_write()
+            log.info("%s %s/%s: %s, which goes", kind.kind, meta["namespace"], meta["name"], described(live))
+            live = await api.replace_managers(kind, live, taken_over(live))
     bound = _version(live) if live else {"resourceVersion": NEVER}
     manifest = {**manifest, "metadata": {**meta, **bound}}
     may_write()

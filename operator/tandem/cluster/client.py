@@ -5,7 +5,7 @@ import json
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 import aiohttp
@@ -19,6 +19,7 @@ from kubernetes.aio.config.kube_config import (
 import tandem
 from tandem import counters
 from tandem.api.wire import Object
+from tandem.cluster.clock import ServerClock
 from tandem.cluster.kinds import EVENT, Kind
 from tandem.errors import AlreadyExists, Expired, Forbidden, Refused, SettingsError, Transient
 from tandem.names import FIELD_MANAGER
@@ -26,6 +27,7 @@ from tandem.names import FIELD_MANAGER
 REQUEST_TIMEOUT_SECONDS = 30
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
 WATCH_SECONDS, WATCH_SILENT_SECONDS = 300, 120
 FOR_PEOPLE = ("failed to create typed patch object", "failed to convert new object", "failed calling webhook")
 """What the API server answers with 500 though no later try helps by itself: an unknown field, a key that is there
@@ -54,7 +56,7 @@ class _Sent(TypedDict, total=False):
     """What a request has in addition to method and path; types of content are JSON by default."""
 
     query: Mapping[str, str] | None
-    body: Object
+    body: Object | Sequence[Object]
     content_type: str
     accept: str
 
@@ -83,6 +85,7 @@ class Api:
 
     def __init__(self, api_client: Any) -> None:
         self._client = api_client
+        self._clock = ServerClock()
         self.answered_at = 0.0
         """Monotonic time of the last answer, whatever it was, but a page of somebody else's; 0 before the first."""
 
@@ -114,6 +117,10 @@ class Api:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+    def now(self) -> str:
+        """The time by the API server's clock, as the times of all objects are; RFC 3339."""
+        return self._clock.now()
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object, or None when there is none."""
@@ -181,6 +188,16 @@ class Api:
         path = kind.path(meta.get("namespace"), meta["name"], subresource)
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._object("PATCH", path, query=query, body=manifest, content_type=APPLY)
+
+    async def replace_managers(self, kind: Kind, live: Object, entries: Sequence[Object]) -> Object:
+        """Set who owns which fields of `live` (managedFields), as it was seen; nothing else of it changes."""
+        meta = live["metadata"]
+        body = [
+            {"op": "replace", "path": "/metadata/managedFields", "value": list(entries)},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+        ]
+        path, query = kind.path(meta["namespace"], meta["name"]), {"fieldManager": FIELD_MANAGER}
+        return await self._object("PATCH", path, query=query, body=body, content_type=JSON_PATCH)
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
         """Create an object that must not exist yet."""
@@ -267,6 +284,7 @@ class Api:
             _fail(method, path, response.status, data)
         reply = _parsed(method, path, data)
         self.answered_at = time.monotonic()
+        self._clock.heard(response.getheader("Date"))
         return reply
 
     async def _send(

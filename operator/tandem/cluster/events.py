@@ -3,18 +3,20 @@
 import logging
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from tandem import counters
 from tandem.api import API_VERSION, KIND
 from tandem.api.conditions import AS_SPECIFIED, STAGES, ConditionType, EventReason
 from tandem.api.types import SpeculativeInferenceService
+from tandem.children.foreign import described
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import EVENT
 from tandem.cluster.lease import Leadership
-from tandem.conditions.engine_health import Failure, seconds
+from tandem.conditions.engine_health import Failure
 from tandem.errors import Refused, Transient
+from tandem.rollout.plan import Action, Apply
+from tandem.times import seconds
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,24 @@ async def record_transitions(
         reason = EventReason.NOT_READY if flipped_off else condition["reason"]
         try:
             leadership.check()
-            await api.create(EVENT, _event(service, severity, reason, condition["message"]))
+            await api.create(EVENT, _event(service, _Said(severity, reason, condition["message"]), api.now()))
+        except (Transient, Refused) as error:
+            log.warning("no event for %s/%s: %s", service.namespace, service.name, error)
+
+
+async def record_reverts(
+    api: Api, leadership: Leadership, service: SpeculativeInferenceService, actions: Sequence[Action]
+) -> None:
+    """Write an Event for each child in which the `actions`, which were carried out, undid what others had written.
+    Never fails the caller."""
+    for action in actions:
+        live = action.live if isinstance(action, Apply) else None
+        if not (live and (written := described(live.manifest))):
+            continue
+        message = f"{live.kind} {live.name}: {written}, which was undone"
+        try:
+            leadership.check()
+            await api.create(EVENT, _event(service, _Said("Normal", EventReason.EDIT_REVERTED, message), api.now()))
         except (Transient, Refused) as error:
             log.warning("no event for %s/%s: %s", service.namespace, service.name, error)
 
@@ -88,7 +107,8 @@ class FailureEvents:
 
     async def _is_first(self, service: SpeculativeInferenceService, failure: Failure) -> bool:
         """Write the Event; False where it is there already."""
-        event = _event(service, "Warning", EventReason.ENGINE_FAILED, failure.description, suffix=failure.run)
+        said = _Said("Warning", EventReason.ENGINE_FAILED, failure.description, failure.run)
+        event = _event(service, said, self._api.now())
         self._leadership.check()
         try:
             return await self._api.create_once(EVENT, event)
@@ -97,18 +117,23 @@ class FailureEvents:
             return True
 
 
-def _event(
-    service: SpeculativeInferenceService, severity: str, reason: str, message: str, suffix: str = ""
-) -> dict[str, Any]:
-    """`suffix` makes the Event's name; without it, no two are the same."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+class _Said(NamedTuple):
+    severity: str
+    reason: str
+    message: str
+    suffix: str = ""
+    """Makes the Event's name; without it, no two are the same."""
+
+
+def _event(service: SpeculativeInferenceService, said: _Said, now: str) -> dict[str, Any]:
+    name = f"{service.name}.{said.suffix or uuid.uuid4().hex[:16]}"
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
-        "metadata": {"name": f"{service.name}.{suffix or uuid.uuid4().hex[:16]}", "namespace": service.namespace},
-        "type": severity,
-        "reason": reason,
-        "message": message[:MOST_MESSAGE],
+        "metadata": {"name": name, "namespace": service.namespace},
+        "type": said.severity,
+        "reason": said.reason,
+        "message": said.message[:MOST_MESSAGE],
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,

@@ -2,10 +2,11 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
+from typing import NamedTuple
 
 from tandem import names
 from tandem.accept.storage import several
+from tandem.api.profile import Profile
 from tandem.api.roles import references
 from tandem.api.types import Scheme, SpeculativeInferenceService
 from tandem.api.wire import Object
@@ -27,37 +28,54 @@ async def observe(
 ) -> tuple[SpeculativeInferenceService, Observed] | None:
     """The service and its children as they are now, straight from the API server; None when it is gone.
 
-    Read at each reconcile, not kept: what a cache could miss or delay can then do no harm.
-
-    Raises:
-        pydantic.ValidationError: the service is older than the CRD, and does not fit it.
+    Read at each reconcile, not kept: what a cache could miss or delay can then do no harm. Of a spec that is not
+    understood, what only a decision on it looks at is not read.
     """
-    manifest = await _live(api, namespace, name)
-    if manifest is None:
+    found = await read(api, namespace, name)
+    if found is None:
         return None
-    service = SpeculativeInferenceService.model_validate(manifest)
-    wanted = _claim_name(service, settings)
+    service, unknown, live = found
+    profile = None if unknown else settings.profile(service.spec.runtime.profile)
+    wanted = _claim_name(service, profile)
     (children, unread), claim, sources, version = await asyncio.gather(
         _children(api, service),
         _claim(api, service, wanted),
-        _source_claims(api, service, settings),
+        _source_claims(api, service, profile),
         _kubernetes(api, service),
     )
     if isinstance(claim, Forbidden):
         unread[CACHE_CLAIM.kind] = claim
-    waiting = await waits(api, namespace, children[POD.kind], children[JOB.kind], datetime.now(UTC))
+    waiting = await waits(api, namespace, children[POD.kind], children[JOB.kind], api.now())
     observed = replace(
         parse.parse(name, children, waiting.problems),
-        service=Live(SERVICES_KIND.kind, name, manifest=manifest),
+        service=live,
         claim=parse.claim(claim) if isinstance(claim, dict) else None,
         claim_name=wanted,
         source_claims=sources,
         progress=await progress(children[POD.kind]),
         waits=waiting.any,
+        not_understood=unknown,
         kubernetes=version,
         unread=unread,
     )
     return service, observed
+
+
+class Found(NamedTuple):
+    """A service, as far as it is understood."""
+
+    service: SpeculativeInferenceService
+    unknown: str
+    """What of its spec is not understood; empty: all is."""
+    live: Live
+
+
+async def read(api: Api, namespace: str, name: str) -> Found | None:
+    """The service as it is now; None where it is gone, or being deleted."""
+    manifest = await _live(api, namespace, name)
+    if manifest is None:
+        return None
+    return Found(*SpeculativeInferenceService.read(manifest), Live(SERVICES_KIND.kind, name, manifest=manifest))
 
 
 async def is_there(api: Api, service: SpeculativeInferenceService) -> bool:
@@ -110,9 +128,8 @@ async def _kubernetes(api: Api, service: SpeculativeInferenceService) -> Kuberne
     return await api.version() if scaling and source_of(scaling).least_kubernetes(scaling) else None
 
 
-def _claim_name(service: SpeculativeInferenceService, settings: Settings) -> str:
+def _claim_name(service: SpeculativeInferenceService, profile: Profile | None) -> str:
     """The cache's claim, of a service that uses one: for the others it is not worth a request."""
-    profile = settings.profile(service.spec.runtime.profile)
     return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else ""
 
 
@@ -126,10 +143,9 @@ async def _claim(api: Api, service: SpeculativeInferenceService, name: str) -> O
 
 
 async def _source_claims(
-    api: Api, service: SpeculativeInferenceService, settings: Settings
+    api: Api, service: SpeculativeInferenceService, profile: Profile | None
 ) -> dict[str, tuple[str, ...]]:
     """Access modes of the claims of `pvc://`, where pods may be on several nodes; else they are not asked for."""
-    profile = settings.profile(service.spec.runtime.profile)
     if not profile or not several(service.spec, profile):
         return {}
     sources = references(service.spec).values()

@@ -1,6 +1,7 @@
 """Reading pods: what a server or a task's pod does, and what its container wrote at its end."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 from tandem import names
 from tandem.api.wire import Object
@@ -11,6 +12,7 @@ from tandem.rollout.lost import gone_folders
 from tandem.rollout.observed import EngineEnd, Problem, Server, TaskPod
 from tandem.rollout.termination import engine_failure
 from tandem.rollout.verdict import parse_verdict
+from tandem.times import moment, seconds, stamp
 
 
 def server(pod: Object, waits_for: Problem | None = None) -> Server:
@@ -24,7 +26,7 @@ def server(pod: Object, waits_for: Problem | None = None) -> Server:
         worker=label(pod, names.LABEL_COMPONENT) == names.WORKER,
         began=_phase(pod) in ("Running", "Succeeded") or bool(_ends(container)),
         ready=pod_ready(pod),
-        ready_since=str((condition(pod, "Ready") or {}).get("lastTransitionTime", "")),
+        ready_since=by_the_api_server(pod, str((condition(pod, "Ready") or {}).get("lastTransitionTime", ""))),
         problem=waits_for or pod_problem(pod),
         deleting="deletionTimestamp" in pod["metadata"],
         ended=_phase(pod) in ("Succeeded", "Failed"),
@@ -58,8 +60,30 @@ def gone(pods: Iterable[Object]) -> dict[str, str]:
             continue  # they were there in the end
         for ended in _ends(container):
             for folder in gone_folders(str(ended.get("message", ""))):
-                missed[folder] = max(missed.get(folder, ""), str(ended.get("finishedAt", "")))
+                at = by_the_api_server(pod, str(ended.get("finishedAt", "")))
+                missed[folder] = max(missed.get(folder, ""), at)
     return missed
+
+
+def by_the_api_server(pod: Object, at: str) -> str:
+    """A time of the pod's node by the API server's clock: the kubelet reports at once what happens, so that the last
+    time in its status is when the API server took that. `at` may be empty."""
+    entries = pod["metadata"].get("managedFields", [])
+    taken = max((str(each["time"]) for each in entries if each.get("subresource") == "status"), default="")
+    last = max(filter(None, _of_the_node(pod.get("status", {}))), key=moment, default="")
+    if not (at and taken and last):
+        return at
+    return stamp(moment(at) + timedelta(seconds=seconds(last, taken)))
+
+
+def _of_the_node(status: Object) -> Iterable[str]:
+    """Times that the kubelet wrote."""
+    for each in status.get("conditions", []):
+        if each["type"] in ("Initialized", "ContainersReady", "Ready"):
+            yield str(each.get("lastTransitionTime") or "")
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        yield str(container.get("state", {}).get("running", {}).get("startedAt") or "")
+        yield from (str(end.get("finishedAt") or "") for end in _ends(container))
 
 
 def pod_ready(pod: Object) -> bool:

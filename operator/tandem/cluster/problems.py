@@ -1,7 +1,6 @@
 """What keeps a pod from running, in the words of scheduler, kubelet and controllers, as its manifest has them."""
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from tandem import names
 from tandem.api.conditions import ServingReason
@@ -10,6 +9,7 @@ from tandem.cluster.manifests import condition, is_true, label
 from tandem.rollout.observed import Problem
 from tandem.rollout.redaction import redacted
 from tandem.rollout.termination import engine_failure
+from tandem.times import seconds
 
 SERVED = "it had served, so that its log may hold prompts: see kubectl logs --previous"
 MOST_LAST_WORDS = 600
@@ -99,4 +99,4 @@ def _had_clients(pod: Object, terminated: Object) -> bool:
     changed, began = (condition(pod, "Ready") or {}).get("lastTransitionTime"), terminated.get("startedAt")
     if not (changed and began):
         return False
-    return datetime.fromisoformat(changed) > datetime.fromisoformat(began)
+    return seconds(began, changed) > 0

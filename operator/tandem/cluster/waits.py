@@ -7,7 +7,6 @@ refused has none either. The scheduler names no claim that it waits for.
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from tandem.api.conditions import ServingReason
 from tandem.api.wire import Object
@@ -16,6 +15,7 @@ from tandem.cluster.kinds import CACHE_CLAIM
 from tandem.cluster.manifests import condition, created, is_true, job_uid, uid
 from tandem.errors import Forbidden
 from tandem.rollout.observed import Problem
+from tandem.times import seconds
 
 PATIENCE_SECONDS = 20.0
 """A volume is made and attached, and a pod created, in less as a rule."""
@@ -36,8 +36,9 @@ class Waits:
     problems: Mapping[str, Problem]
 
 
-async def waits(api: Api, namespace: str, pods: Sequence[Object], jobs: Sequence[Object], now: datetime) -> Waits:
-    """What `pods` and `jobs` of a service wait for at `now`. Events that may not be read are left out."""
+async def waits(api: Api, namespace: str, pods: Sequence[Object], jobs: Sequence[Object], now: str) -> Waits:
+    """What `pods` and `jobs` of a service wait for at `now`, the API server's time. Events that may not be read are
+    left out."""
     with_pods = {job_uid(pod) for pod in pods}
     waiting = [pod for pod in pods if _not_begun(pod)]
     podless = [job for job in jobs if uid(job) not in with_pods and not _over(job)]
@@ -47,14 +48,14 @@ async def waits(api: Api, namespace: str, pods: Sequence[Object], jobs: Sequence
     return Waits(bool(waiting or podless), {owner: problem for owner, problem in answers if problem})
 
 
-def _long(objects: Iterable[Object], now: datetime) -> list[Object]:
+def _long(objects: Iterable[Object], now: str) -> list[Object]:
     """The oldest of those that are older than our patience."""
     aged = sorted((each for each in objects if _age(each, now) >= PATIENCE_SECONDS), key=created)
     return aged[:MOST_ASKED]
 
 
-def _age(obj: Object, now: datetime) -> float:
-    return (now - datetime.fromisoformat(at)).total_seconds() if (at := created(obj)) else 0.0
+def _age(obj: Object, now: str) -> float:
+    return seconds(at, now) if (at := created(obj)) else 0.0
 
 
 def _over(job: Object) -> bool:

@@ -6,7 +6,6 @@ keeps that message as the last state of the container, whether the operator runs
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from tandem.api.conditions import ConditionType, ExternalReason
@@ -14,6 +13,7 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.finding import Finding
 from tandem.rollout.observed import Observed
 from tandem.rollout.termination import EngineFailure
+from tandem.times import seconds
 
 HEALTHY_SECONDS = 600.0
 """A container that runs for so long after the failure, and has generated, is well again. The kubelet, too, forgets by
@@ -73,8 +73,3 @@ def engine_health(service: SpeculativeInferenceService, shown: list[Failure], no
 def shows_failure(status: Mapping[str, Any]) -> bool:
     """Whether time alone may end the condition."""
     return any(c["type"] == ConditionType.ENGINE_HEALTHY for c in status["conditions"])
-
-
-def seconds(since: str, now: str) -> float:
-    """From one time of Kubernetes (RFC 3339) to another."""
-    return (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()

@@ -4,7 +4,7 @@
 only while they are True. Conditions change their transition time only when their status flips.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import floor
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, 
 from tandem.children.service import openai_url, url
 from tandem.conditions.accepted_length import falls_below, is_kept, was_below
 from tandem.conditions.benchmark import Benchmark
+from tandem.conditions.contested import children_kept
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
 from tandem.conditions.pods import pods_healthy
@@ -92,7 +93,7 @@ def status(situation: Situation) -> dict[str, Any]:
     openai = openai_url(service, decision.instead or decision.revision)
     return {
         "observedGeneration": service.generation,
-        "conditions": [_condition(service, finding, situation.now) for finding in findings],
+        "conditions": [condition(service, finding, situation.now) for finding in findings],
         # An autoscaler that is within its tolerance of these asks for as many: a rollout's extra pod would stay.
         "replicas": min(rollout.replicas, service.spec.replicas),
         "readyReplicas": rollout.ready,
@@ -131,20 +132,8 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
 def _independent(situation: Situation) -> list[Finding]:
     """The conditions on which Ready does not depend."""
     health = engine_health(situation.service, failures(situation.observed), situation.now)
-    return [*verdicts(situation), *route_accepted(situation), *rights(situation.missing_rights), *health]
-
-
-def stalled_status(service: SpeculativeInferenceService, missing: Sequence[Finding], now: str) -> dict[str, Any]:
-    """The status of a service whose children may not be read: as before, but Stalled by the `missing` rights."""
-    status = service.status
-    stalled = [Finding(ConditionType.STALLED, "True", each.reason, each.message) for each in missing]
-    gone = {ConditionType.RECONCILING, *(each.type for each in (*missing, *stalled))}
-    stays = [condition.model_dump(by_alias=True) for condition in status.conditions if condition.type not in gone]
-    return {
-        **status.model_dump(by_alias=True, exclude_unset=True),
-        "observedGeneration": service.generation,
-        "conditions": [*stays, *(_condition(service, finding, now) for finding in (*stalled, *missing))],
-    }
+    kept = children_kept(situation.contested)
+    return [*verdicts(situation), *route_accepted(situation), *rights(situation.missing_rights), *kept, *health]
 
 
 def _figures(
@@ -185,7 +174,8 @@ def _without_benchmark(before: SpeculationStatus | None, benchmark: Benchmark | 
     return before.model_copy(update={"speedup": None, "speedup_source": None})
 
 
-def _condition(service: SpeculativeInferenceService, finding: Finding, now: str) -> dict[str, Any]:
+def condition(service: SpeculativeInferenceService, finding: Finding, now: str) -> dict[str, Any]:
+    """As in status; `now` is its time where its status changes."""
     before = next((c for c in service.status.conditions if c.type == finding.type), None)
     since = before.last_transition_time if before and before.status == finding.status else now
     return Condition(
@@ -202,11 +192,11 @@ def _reasons(service: SpeculativeInferenceService, decision: Decision, rollout: 
     """The conditions behind Ready."""
     kind = ConditionType.SPEC_ACCEPTED
     if decision.refusal:
-        return [Finding(kind, "False", decision.refusal.reason, decision.refusal.message), _available(rollout)]
+        return [Finding(kind, "False", decision.refusal.reason, decision.refusal.message), available(rollout)]
     message = "; ".join([f"profile {service.spec.runtime.profile} can run it", *decision.warnings])
     reason = SpecReason.ACCEPTED_WITH_WARNINGS if decision.warnings else SpecReason.ACCEPTED
     tasks = [_task_finding(each, decision) for each in decision.conditions]
-    return [Finding(kind, "True", reason, message), *tasks, _available(rollout)]
+    return [Finding(kind, "True", reason, message), *tasks, available(rollout)]
 
 
 def _task_finding(kind: ConditionType, decision: Decision) -> Finding:
@@ -261,7 +251,8 @@ def _unfinished(status: ConditionStatus, kind: ConditionType, step: Step) -> Fin
     return Finding(kind, status, reason, message)
 
 
-def _available(rollout: ServerCounts) -> Finding:
+def available(rollout: ServerCounts) -> Finding:
+    """Whether a server answers."""
     kind, count = ConditionType.AVAILABLE, f"{rollout.ready} of {rollout.replicas} server pods"
     if rollout.ready:
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{count} answer")

@@ -18,11 +18,13 @@ from tandem.api.wire import Object
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import POD, SERVICES_KIND
 from tandem.cluster.manifests import is_true
+from tandem.cluster.pods import by_the_api_server
 from tandem.cluster.problems import pod_problem
 from tandem.cluster.reflector import Reflector
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.render.latest import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
+from tandem.times import moment
 
 log = logging.getLogger(__name__)
 
@@ -162,10 +164,12 @@ def _started_in(obj: Object, created: datetime) -> float | None:
     since = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)
     if not since:
         return None
-    ready = datetime.fromisoformat(since)
+    ready = moment(since)
     running = [container.get("state", {}).get("running", {}).get("startedAt") for container in containers]
     began = max((datetime.fromisoformat(at) for at in running if at), default=created)
-    return (ready - created).total_seconds() if (ready - began).total_seconds() <= _most_start(obj) else None
+    if (ready - began).total_seconds() > _most_start(obj):
+        return None
+    return (moment(by_the_api_server(obj, since)) - created).total_seconds()
 
 
 def _is_address(text: object) -> bool:

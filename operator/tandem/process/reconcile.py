@@ -8,30 +8,29 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NamedTuple
-
-from pydantic import ValidationError
 
 from tandem.api.conditions import SpecReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.apply import apply_status, execute
 from tandem.cluster.client import Api
-from tandem.cluster.events import FailureEvents, record_transitions
+from tandem.cluster.events import FailureEvents, record_reverts, record_transitions
 from tandem.cluster.kinds import CACHE_CLAIM
 from tandem.cluster.lease import Leadership
-from tandem.cluster.observe import is_there, observe
+from tandem.cluster.observe import is_there, observe, read
 from tandem.conditions.benchmark import benchmark
 from tandem.conditions.engine_health import failures, shows_failure
-from tandem.conditions.ready import rolls_out, stalled_status, status
+from tandem.conditions.ready import rolls_out, status
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights
+from tandem.conditions.unseen import failed_status, stalled_status
 from tandem.conditions.writes import load
-from tandem.errors import Forbidden, Refused, Transient
+from tandem.errors import Forbidden, NotLeader, Refused, Transient
 from tandem.process.reports import ReportReader
+from tandem.process.reverts import Reverts
 from tandem.rollout.decide import decide
-from tandem.rollout.observed import Observed
+from tandem.rollout.observed import Live
 from tandem.rollout.plan import (
     AUTOSCALERS,
     ROUTING,
@@ -47,6 +46,8 @@ from tandem.settings import Settings
 
 log = logging.getLogger(__name__)
 
+LASTING_FAILURES = 9
+"""Tries in a row that something is in the way of, until the status shows it: a minute, by the queue's delays."""
 UNSEEN = frozenset(
     {SpecReason.KUBERNETES_TOO_OLD, SpecReason.CACHE_NOT_MANAGED_BY_TANDEM, SpecReason.CACHE_NOT_SHAREABLE}
 )
@@ -74,6 +75,8 @@ class Next(Enum):
     """In a while: servers are on their way, or well again, or a pod waits, and no event marks the deadline."""
     RETRY = "refused"
     """After a delay that grows: the cause of a refusal may go away unseen."""
+    UPGRADED = "unparsed"
+    """When an event asks for it: its spec is not understood, which ends with another spec, or another operator."""
 
 
 class Reconciler:
@@ -85,6 +88,9 @@ class Reconciler:
         self._leadership = leadership
         self._reports = reports
         self._failure_events = FailureEvents(api, leadership)
+        self._reverts = Reverts()
+        self._failures: dict[Key, int] = {}
+        """How often a service could not be reconciled since it could."""
         self._turn = asyncio.Lock()
         """To decide and plan, milliseconds of computing: between two services all else has its turn."""
         self.unread = set[Key]()
@@ -92,21 +98,45 @@ class Reconciler:
         which no event reports."""
 
     async def reconcile(self, key: Key) -> Next:
-        """Do what there is to do for one service; nothing when all is as it should be.
+        """Do what there is to do for one service; nothing when all is as it should be. The status shows what keeps it
+        from that, if it lasts.
 
         Raises:
             Transient: something was in the way; call again.
+            Exception: so it is with all that is not known; it is a defect.
         """
         try:
-            observation = await observe(self._api, self._settings, *key)
-        except ValidationError as error:
-            # The API server's schema is made from the same types: only an object older than the CRD gets here.
-            log.error("%s cannot be parsed: apply it again, and the API server says what to change: %s", key, error)
-            return Next.EVENT
+            after = await self._reconcile(key)
+        except NotLeader:
+            raise
+        except Exception as error:
+            await self._show(key, error)
+            raise
+        self._failures.pop(key, None)
+        return after
+
+    async def _show(self, key: Key, error: Exception) -> None:
+        """Write into the status what keeps the service from being reconciled: what may go away at once, once it has
+        come again. Where that fails too, the log has both."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        if isinstance(error, Transient) and failures < LASTING_FAILURES:
+            return
+        try:
+            if found := await read(self._api, *key):
+                await self._write_status(
+                    found.service, found.live, failed_status(found.service, error, self._api.now())
+                )
+        except (Transient, Refused) as also:
+            log.warning("%s: its status cannot show why it is not reconciled: %s", key, also)
+
+    async def _reconcile(self, key: Key) -> Next:
+        observation = await observe(self._api, self._settings, *key)
         self.unread.discard(key)
         if observation is None:
             self._reports.forget(*key)
             self._failure_events.forget(*key)
+            self._failures.pop(key, None)
+            self._reverts.forget(key)
             return Next.EVENT  # the garbage collector removes what the service owned
         service, observed = observation
         if observed.unread:
@@ -116,10 +146,10 @@ class Reconciler:
             children = plan(service, decision, observed, self._settings)
             plans = children, autoscaling(decision, observed), routing(decision, observed)
             await asyncio.sleep(0)  # before the next one
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self._api.now()
         if cannot_decide(decision, observed):
             missing = rights(missing_rights(decision, observed))
-            await self._write_status(service, observed, stalled_status(service, missing, now))
+            await self._write_status(service, observed.service, stalled_status(service, observed, missing, now))
             # Of the kinds that are watched, `tandem.process.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
         if any(map(makes, plans)) and not await is_there(self._api, service):
@@ -129,16 +159,22 @@ class Reconciler:
     async def _bring_about(self, situation: Situation, plans: Sequence[Sequence[Action]]) -> Next:
         """Carry out the plans, of the children, the autoscaler and the routing; show what came of them."""
         service, observed = situation.service, situation.observed
-        refused, scaling_refused, routing_refused = [await self._execute(actions) for actions in plans]
+        key = Key(service.namespace, service.name)
+        limited = [self._reverts.limited(key, actions) for actions in plans]
+        refused, scaling_refused, routing_refused = [await self._execute(service, each) for each, _ in limited]
+        situation = replace(situation, contested=[each for _, found in limited for each in found])
         shown = status(self._after(situation, refused, scaling_refused, routing_refused))
-        await self._write_status(service, observed, shown)
+        await self._write_status(service, observed.service, shown)
         await self._failure_events.record(service, failures(observed), situation.now)
         spec_refused = situation.decision.refusal and situation.decision.refusal.reason in UNSEEN
         if refused or scaling_refused or routing_refused or spec_refused:
             return Next.RETRY
+        if observed.not_understood:
+            return Next.UPGRADED
         if observed.progress:
             return Next.SOON
         waits = rolls_out(shown) or shows_failure(shown) or observed.awaits_claim or observed.waits
+        waits = waits or bool(situation.contested)
         return Next.LATER if waits else Next.EVENT
 
     def _after(
@@ -167,12 +203,14 @@ class Reconciler:
             benchmark=benchmark(service, observed, load(reading)),
         )
 
-    async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
+    async def _execute(self, service: SpeculativeInferenceService, actions: Sequence[Action]) -> list[Refused]:
         """Carry out a plan; what the API server refused."""
-        return await execute(self._api, actions, self._leadership.check)
+        refused = await execute(self._api, actions, self._leadership.check)
+        if not refused:
+            self._reverts.note(Key(service.namespace, service.name), actions)
+            await record_reverts(self._api, self._leadership, service, actions)
+        return refused
 
-    async def _write_status(
-        self, service: SpeculativeInferenceService, observed: Observed, wanted: dict[str, Any]
-    ) -> None:
-        if await apply_status(self._api, observed.service, wanted, self._leadership.check):
+    async def _write_status(self, service: SpeculativeInferenceService, live: Live, wanted: dict[str, Any]) -> None:
+        if await apply_status(self._api, live, wanted, self._leadership.check):
             await record_transitions(self._api, self._leadership, service, wanted)

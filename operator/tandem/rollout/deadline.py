@@ -8,16 +8,16 @@ deadline: servers that fail later are started again.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from tandem.api.types import SpeculativeInferenceService
 from tandem.rollout.observed import Observed
+from tandem.times import moment, seconds
 
 
 def overdue(service: SpeculativeInferenceService, digest: str, observed: Observed, now: str) -> bool:
     """Whether the revision `digest` is being rolled out, and no further server has answered for too long.
 
-    `now`: RFC 3339, as all times of Kubernetes.
+    `now`: by the API server's clock, as the times that it is compared with.
     """
     if service.status.current_revision == digest or observed.live_revision != digest:
         return False
@@ -25,10 +25,8 @@ def overdue(service: SpeculativeInferenceService, digest: str, observed: Observe
     if len(ready) >= service.spec.replicas:
         return False
     times = [observed.workloads[-1].applied, *(server.ready_since for server in ready)]
-    progress = max((_time(text) for text in times if text), default=None)
-    if progress is None:
-        return False
-    return (_time(now) - progress).total_seconds() >= service.spec.rollout.progress_deadline_seconds
+    progress = max(filter(None, times), key=moment, default=None)
+    return progress is not None and seconds(progress, now) >= service.spec.rollout.progress_deadline_seconds
 
 
 def gave_way(service: SpeculativeInferenceService, digest: str, known: Mapping[str, object]) -> str | None:
@@ -58,7 +56,3 @@ def previous(service: SpeculativeInferenceService, digest: str, known: Mapping[s
     status = service.status
     last = status.fallback_revision if status.current_revision == digest else status.current_revision
     return last if last != digest and last in known else None
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)

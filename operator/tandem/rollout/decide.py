@@ -15,6 +15,7 @@ from tandem.api.types import Autoscaling, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.autoscaling import KubernetesVersion, source_of
 from tandem.children.desired import Desired
+from tandem.children.metadata import identity
 from tandem.render import Revision
 from tandem.render.latest import gpu_plan
 from tandem.rollout.choose import choose
@@ -24,6 +25,8 @@ from tandem.rollout.pipeline import condition_types, makes_cache
 from tandem.rollout.tasks import Stage, Step
 from tandem.settings import Settings
 
+MOST_NAMED = 600
+"""Characters about what is not understood: a condition's message has 1024."""
 NOT_OURS = (
     f"the PersistentVolumeClaim {names.CACHE_CLAIM} was not made by Tandem (it has no label"
     f" {names.LABEL_MANAGED_BY}: {names.FIELD_MANAGER}): write storage.cache.claimName: {names.CACHE_CLAIM} if"
@@ -66,12 +69,14 @@ class Decision:
 
 def decide(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Decision:
     """Choose the revision, see how far its tasks are, and build the children that should exist."""
+    if observed.not_understood:
+        return Decision(refusal=_not_understood(service, observed), desired=_kept(service, settings, observed))
     accepted = accept(service.spec, settings)
     refusal = accepted if isinstance(accepted, Refusal) else _refusal(service, accepted.profile, observed)
     if isinstance(accepted, Accepted) and not refusal:
         decision = _decide(service, accepted, settings, observed)
     else:
-        decision = Decision(refusal=refusal, desired=Desired(workload=_serving_workload(service, observed)))
+        decision = Decision(refusal=refusal, desired=_kept(service, settings, observed))
     if not (decision.passed or observed.workloads):
         return decision
     desired = replace(decision.desired, autoscaler=build.autoscaler(service, settings))
@@ -119,9 +124,45 @@ def _desired(
     )
     serves = decision.instead or revision
     if not (serves and decision.passed):
-        return replace(desired, workload=_serving_workload(service, observed))
+        serving = _serving(service, observed)
+        return replace(desired, workload=build.workload(service, serving) if serving else None)
     budget = build.disruption_budget(service)
     return replace(desired, disruption_budget=budget, workload=build.workload(service, serves))
+
+
+def _kept(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Desired:
+    """The children of a spec that is refused: the workload that serves, and of what it needs that which is lost."""
+    serves = _serving(service, observed)
+    if serves is None:
+        return Desired()
+
+    def lost(child: Object | None) -> Object | None:
+        kind, name = identity(child) if child else ("", "")
+        return None if kind in observed.unread or observed.child(kind, name) else child
+
+    policy = build.network_policy(service, serves.nodes, settings.metrics_peers, settings.client_peers)
+    return Desired(
+        service_account=lost(build.service_account(service)),
+        network_policy=lost(policy),
+        endpoint=lost(build.endpoint(service)),
+        disruption_budget=lost(build.disruption_budget(service)),
+        workload=build.workload(service, serves),
+    )
+
+
+def _not_understood(service: SpeculativeInferenceService, observed: Observed) -> Refusal:
+    """With what becomes of the servers."""
+    serves = _serving(service, observed)
+    digest = observed.live_revision or service.status.current_revision
+    kept = f"revision {serves.digest} serves on" if serves else "no server is started"
+    if digest and not serves:
+        kept = (
+            f"revision {digest} has no ConfigMap that this operator can read, so that lost servers are not made again"
+        )
+    message = (
+        f"{observed.not_understood[:MOST_NAMED]}: upgrade the operator, or write what it knows; meanwhile {kept}"
+    )
+    return Refusal(SpecReason.NOT_UNDERSTOOD, message)
 
 
 def _refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
@@ -180,8 +221,9 @@ def _task_labels(step: Step, observed: Observed) -> dict[str, str]:
     }
 
 
-def _serving_workload(service: SpeculativeInferenceService, observed: Observed) -> Object | None:
-    """The workload as it serves now, at today's `replicas`: what a refused or unchecked spec leaves alone."""
-    revision = observed.rendered(observed.live_revision)
-    serves = revision and revision.digest == observed.live_revision
-    return build.workload(service, revision) if revision and serves else None
+def _serving(service: SpeculativeInferenceService, observed: Observed) -> Revision | None:
+    """The revision that serves now, or did before its workload was deleted: what a refused or unchecked spec leaves
+    alone, at today's `replicas`. None where its record is not there, or renders to another."""
+    digest = observed.live_revision or (service.status.current_revision or "")
+    revision = observed.rendered(digest)
+    return revision if revision and revision.digest == digest else None

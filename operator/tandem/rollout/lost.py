@@ -6,11 +6,11 @@ gone: servers, preflights and builds look before they start (images/serving, `ca
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 
 from tandem.api.conditions import TaskReason
 from tandem.render.latest import CACHE
 from tandem.rollout.observed import Claim, Job, Observed, Result
+from tandem.times import seconds
 
 AGAIN_SECONDS = 24 * 3600
 """What is gone is brought back by itself; what is gone again within this time is not: something empties the volume.
@@ -50,7 +50,7 @@ def loss(observed: Observed, claim: str, folder: str, result: Result | None, job
     reported, at = missed(observed, folder), result.live.created if result else ""
     if reported > at:
         message = f"{_key(folder)} is gone from the volume of claim {claim}, a pod reported at {reported}"
-        again = result is not None and result.refill and _seconds(at, reported) < AGAIN_SECONDS
+        again = result is not None and result.refill and seconds(at, reported) < AGAIN_SECONDS
         return Loss(TaskReason.GONE_FROM_CACHE, message, reported=True, again=again)
     if result and job and job.live.created > at:  # begun when a pod reported it, which may be gone itself by now
         message = f"{_key(folder)} was gone from the volume of claim {claim}"
@@ -76,7 +76,3 @@ def _replaced(claim: Claim | None, name: str) -> str:
 
 def _key(folder: str) -> str:
     return "/".join(folder.split("/")[:4])
-
-
-def _seconds(start: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()

@@ -120,7 +120,7 @@ class Server:
     ready: bool = False
     """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
     ready_since: str = ""
-    """When that changed last, RFC 3339; empty: never."""
+    """When that changed last, RFC 3339, by the API server's clock; empty: never."""
     problem: Problem | None = None
     deleting: bool = False
     ended: bool = False
@@ -213,6 +213,8 @@ class Observed:
     serve, and when they last did, RFC 3339 in UTC."""
     progress: Mapping[str, str] = field(default_factory=dict)
     """What pods that download report, by pod."""
+    not_understood: str = ""
+    """What of the service's spec this operator does not know; empty: nothing."""
     waits: bool = False
     """Whether a pod has not begun, or is not made: what keeps it is not watched."""
     kubernetes: KubernetesVersion | None = None

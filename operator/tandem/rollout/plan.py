@@ -8,7 +8,7 @@ from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.autoscaling import SOURCES
-from tandem.children.comparison import matches
+from tandem.children.foreign import as_wanted
 from tandem.children.metadata import identity
 from tandem.errors import Forbidden
 from tandem.render import render
@@ -113,7 +113,7 @@ def _kinds(decision: Decision) -> set[str]:
 
 def _apply(child: Object, observed: Observed) -> Apply | None:
     live = observed.child(*identity(child))
-    return None if live and matches(child, live.manifest) else Apply(child, live)
+    return None if live and as_wanted(child, live.manifest) else Apply(child, live)
 
 
 def _whole(service: SpeculativeInferenceService, decision: Decision, observed: Observed) -> bool:

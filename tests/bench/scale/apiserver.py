@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -18,7 +19,7 @@ from tandem import names
 from tandem.cluster.kinds import Kind
 
 from . import controllers
-from .store import BY_PLURAL, KINDS, Event, Object, Store, Stored
+from .store import BY_PLURAL, KINDS, Event, Store, Stored
 
 BOOKMARK_SECONDS = 30.0
 USER = "system:serviceaccount:tandem-system:tandem-operator"
@@ -94,8 +95,10 @@ class FakeApiServer:
             )
         return self._write(verb, found, json.loads(await request.read()))
 
-    def _write(self, verb: str, found: re.Match[str], body: Object) -> web.Response:
+    def _write(self, verb: str, found: re.Match[str], body: Any) -> web.Response:
         plural, namespace, name = found["plural"], found["namespace"], found["name"]
+        if verb == "patch" and isinstance(body, list):
+            return web.json_response(controllers.replace_managers(self.store, plural, (namespace, name), body))
         if verb == "patch":
             return web.json_response(controllers.apply(self.store, plural, body, found["subresource"] or ""))
         if verb == "delete":

@@ -60,6 +60,16 @@ def apply(store: Store, plural: str, manifest: Object, subresource: str = "") ->
     return obj
 
 
+def replace_managers(store: Store, plural: str, named: tuple[str, str], operations: list[Object]) -> Object:
+    """A JSON patch of managedFields, as of the object's last version."""
+    obj = store.get(plural, *named)
+    assert obj
+    entries, version = (operation["value"] for operation in operations)
+    assert version == obj["metadata"]["resourceVersion"]
+    obj["metadata"]["managedFields"] = entries
+    return store.put(plural, obj)
+
+
 def _new(store: Store, plural: str, meta: Object) -> Object:
     kind = BY_PLURAL[plural]
     number = NUMBER.search(meta["name"])

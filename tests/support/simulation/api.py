@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -171,6 +171,10 @@ class SimulatedApi:
         self._cluster, self.who = cluster, who
         self.answered_at = 0.0
 
+    def now(self) -> str:
+        """As `Api.now`: whatever the operator's own clock shows."""
+        return self._cluster.loop.stamp()
+
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """As `Api.get`."""
         await self._ask("get", kind)
@@ -221,6 +225,11 @@ class SimulatedApi:
     async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:
         """As `Api.apply`: our fields are as the manifest has them, and those that it left out are gone."""
         return await self._write("apply", kind, lambda began: self._applied(kind, manifest, subresource, began))
+
+    async def replace_managers(self, kind: Kind, live: Object, entries: Sequence[Object]) -> Object:
+        """As `Api.replace_managers`."""
+        meta = {**live["metadata"], "managedFields": list(entries)}
+        return await self._write("apply", kind, lambda began: self._replaced(kind, {**live, "metadata": meta}, began))
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
         """As `Api.create`."""

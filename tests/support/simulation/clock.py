@@ -52,13 +52,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.date().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def install(loop: VirtualLoop, modules: list[ModuleType], patch: pytest.MonkeyPatch) -> None:
-    """Give `modules` the loop's time wherever they ask for the time, a monotonic one or a date."""
+def install(loop: VirtualLoop, modules: list[ModuleType], patch: pytest.MonkeyPatch, skew: float = 0) -> None:
+    """Give `modules` the loop's time wherever they ask for the time, a monotonic one or a date. `skew`: seconds by
+    which their dates are ahead of the API server's."""
 
     class Date(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> Any:
-            return loop.date()
+            return loop.date() + timedelta(seconds=skew)
 
     time = SimpleNamespace(
         monotonic=loop.time, CLOCK_BOOTTIME=0, clock_gettime=lambda _: loop.time(), perf_counter=loop.time

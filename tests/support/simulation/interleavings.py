@@ -21,6 +21,8 @@ WRITES, READS = ("apply", "create", "delete", "replace"), ("get", "list")
 TAKEN_OVER, WORKED_AT, BEGINS = 20.0, 5.0, 0.3
 """Seconds until another operator has the Lease of one that stands still; until it has acted on a change; from a
 Lease's taking to a leader's first writes."""
+SKEWS = 0.0, 120.0, -120.0
+"""Seconds by which the operators' clock is ahead of the API server's."""
 Faulty = tuple[tuple[str, ...], int, str]
 """Which requests fail: of these verbs, after so many that do not, and how."""
 SKIPPED = st.sampled_from((0, 0, 1, 2, 3, 5, 8))
@@ -44,8 +46,9 @@ class Interleavings(RuleBasedStateMachine):
         self, seed: int, collects: float, history: int | None, taken: bool, other: bool, compares: float, then: float
     ) -> None:
         """A cluster with a service that is on its way, of which a name may be somebody else's, and perhaps with an
-        `other`."""
-        self.world, self.compares = World(seed, collects, compares), compares == COMPARED
+        `other`. The operators' clock may be wrong."""
+        self.world = World(seed, collects, compares, SKEWS[seed % len(SKEWS)])
+        self.compares = compares == COMPARED
         self.cluster, self.processes = self.world.cluster, self.world.processes
         self.faults: list[Faulty] = []
         self.cluster.fault = self.fault
@@ -184,7 +187,7 @@ class Interleavings(RuleBasedStateMachine):
             if self.is_left(obj, wanted[NAME]["children"]):
                 self.cluster.remove(obj, "somebody")
         if service and service["spec"] != self.spec:
-            self.cluster.put({**copied(service), "spec": self.spec}, "user")
+            self.world.edit(self.spec)
         self.world.settled(wanted)
         assert self.world.judge.faults == []
         assert self.processes.failures() == []

@@ -47,7 +47,7 @@ MUTANTS = {
         observe._live, 'or "deletionTimestamp" in manifest["metadata"]', ""
     ),
     "what went with its service is made again": Mutant(
-        Reconciler.reconcile, "and not await is_there(self._api, service)", "and False"
+        Reconciler._reconcile, "and not await is_there(self._api, service)", "and False"
     ),
     "what failed for now is not tried again": Mutant(
         Operator._handle,

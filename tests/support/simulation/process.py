@@ -18,6 +18,7 @@ import tandem.process.operator
 import tandem.process.reconcile
 import tandem.process.reports
 import tandem.process.resync
+import tandem.process.reverts
 import tandem.process.watches
 from tandem.cluster.kinds import SERVICES_KIND
 from tandem.cluster.reflector import Reflector
@@ -42,6 +43,7 @@ CLOCKED = [
     tandem.process.reconcile,
     tandem.process.reports,
     tandem.process.resync,
+    tandem.process.reverts,
     tandem.process.watches,
 ]
 
@@ -141,9 +143,9 @@ class Processes:
             await Operator(api, self._settings).run("", 0)
 
 
-def prepare(loop: VirtualLoop, random: Random, patch: pytest.MonkeyPatch) -> None:
-    """Give the operator's modules the loop's time, `random`, and no sockets."""
-    install(loop, CLOCKED, patch)
+def prepare(loop: VirtualLoop, random: Random, patch: pytest.MonkeyPatch, skew: float) -> None:
+    """Give the operator's modules the loop's time, `random`, and no sockets. `skew`: see `install`."""
+    install(loop, CLOCKED, patch, skew)
 
     async def no_probes(*_: Any) -> Any:
         return SimpleNamespace(close=_nothing)

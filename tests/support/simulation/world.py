@@ -32,11 +32,11 @@ States = dict[str, dict[str, Any]]
 
 
 class World:
-    """A cluster with operators, of one seed."""
+    """A cluster with operators, of one seed. `skew`: seconds by which their clock is ahead of the API server's."""
 
-    def __init__(self, seed: int, collects: float = 1.0, compares: float = COMPARED) -> None:
+    def __init__(self, seed: int, collects: float = 1.0, compares: float = COMPARED, skew: float = 0) -> None:
         self.loop, self.random, self.patch = VirtualLoop(), Random(seed), pytest.MonkeyPatch()
-        prepare(self.loop, self.random, self.patch)
+        prepare(self.loop, self.random, self.patch, skew)
         self.cluster = Cluster(self.loop, self.random, collects)
         self.judge = Judge(self.cluster)
         self.processes = Processes(self.cluster, SETTINGS.model_copy(update={"resync_seconds": compares}))
@@ -51,6 +51,11 @@ class World:
         """As by `kubectl apply`."""
         meta = {"name": name, "namespace": NAMESPACE}
         self.cluster.put({**copied(SERVICE), "metadata": meta, "spec": spec}, "user")
+
+    def edit(self, spec: dict[str, Any]) -> None:
+        """As by `kubectl replace`."""
+        assert self.service
+        self.cluster.put({**copied(self.service), "spec": spec}, "user")
 
     def wait(self, seconds: float) -> None:
         """Let it go on."""

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import applied
 from tandem.accept import Refusal
 from tandem.children.desired import Desired
 from tandem.cli.changes import revision_of
-from tandem.cli.diff import _summary
+from tandem.cli.diff import _foreign, _summary
 from tandem.rollout.observed import Autoscaler, Live, Observed, Workload
 from tandem.rollout.offline import desired_of
 from tandem.settings import Settings
@@ -21,10 +22,12 @@ def desired(settings: Settings, **changes: Any) -> Desired:
     return found
 
 
-def live(made: Desired, autoscaler: bool = False) -> Observed:
-    """The workload of what was desired, as it runs."""
+def live(made: Desired, autoscaler: bool = False, written: Any = None) -> Observed:
+    """The workload of what was desired, as it runs, and what somebody has `written` there."""
     assert made.workload
-    workload = Workload(Live("Deployment", "quickstart-server"), revision_of(made.workload))
+    manifest = applied(made.workload)
+    manifest["metadata"]["managedFields"].append({"manager": "me", "operation": "Update", "fieldsV1": written or {}})
+    workload = Workload(Live("Deployment", "quickstart-server", manifest=manifest), revision_of(made.workload))
     scaler = Autoscaler(Live("HorizontalPodAutoscaler", "quickstart-server"))
     return Observed(workloads=[workload], autoscalers=[scaler] if autoscaler else [])
 
@@ -51,6 +54,22 @@ def test_the_line(
 ) -> None:
     found = _summary(desired(settings, **changes), live(desired(settings), scaled), differs)
     assert found.startswith(line) if line.endswith(" ") else found == line, reason
+
+
+def test_what_others_wrote_goes(settings: Settings) -> None:
+    made = desired(settings)
+    assert made.workload
+    paused: dict[str, Any] = {"f:spec": {"f:paused": {}}}
+    node: dict[str, Any] = {"f:spec": {"f:template": {"f:spec": {"f:nodeName": {}}}}}
+    for written, path, line in (
+        (paused, "spec.paused", "pods stay as they are"),
+        (node, "spec.template.spec.nodeName", "pods roll one by one: what others wrote into them goes"),
+    ):
+        observed = live(made, written=written)
+        text = _foreign([made.workload], observed)
+        assert text == f"# Deployment quickstart-server: me wrote {path}: the operator removes it\n"
+        assert _summary(made, observed, bool(text)) == line
+    assert _foreign([made.workload], live(made)) == ""
 
 
 def test_a_new_service(settings: Settings) -> None:

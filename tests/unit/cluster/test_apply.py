@@ -200,6 +200,20 @@ async def test_nothing_is_written_without_the_right_to() -> None:
     assert {verb for verb, _ in api.requests} <= {"get"}
 
 
+async def test_what_others_wrote_is_made_ours_first_so_that_applying_removes_it() -> None:
+    """Bound to the version that came of it; and again where only a name was known."""
+    wanted = {**manifest("Deployment"), "spec": {"replicas": 1}}
+    there = applied(wanted)
+    there["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    written = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:paused": {}}}}
+    there["metadata"]["managedFields"].append(written)
+    for live in (Live("Deployment", "a", manifest=there), None):
+        api = FakeApi([there])
+        assert await carried_out(api, Apply(wanted, live)) == []
+        assert api.requests[-2:] == [("own", "Deployment"), ("apply", "Deployment")]
+        assert api.bodies[-1]["metadata"]["resourceVersion"] == "8"
+
+
 # --- the status -------------------------------------------------------------------------------------
 async def test_a_status_is_written_where_it_differs() -> None:
     shown = {"url": "u", "replicas": 1}

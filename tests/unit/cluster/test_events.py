@@ -18,6 +18,9 @@ class FakeApi:
     def __init__(self) -> None:
         self.created: list[dict[str, Any]] = []
 
+    def now(self) -> str:
+        return NOW
+
     async def create(self, _: object, manifest: dict[str, Any]) -> None:
         self.created.append(manifest)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from support.fake_api import FakeApi
 from support.services import QUICKSTART
@@ -53,11 +52,12 @@ async def test_a_service_that_is_gone_or_goes_is_none(objects: list[dict[str, An
     assert await observe(FakeApi(objects), settings, "default", "quickstart") is None  # type: ignore[arg-type]
 
 
-async def test_a_service_that_does_not_fit_its_crd_is_read_no_further(settings: Settings) -> None:
-    api = FakeApi([service(runtime={"mode": "Fast"})])
-    with pytest.raises(ValidationError):
-        await observe(api, settings, "default", "quickstart")  # type: ignore[arg-type]
-    assert api.requests == [("get", "SpeculativeInferenceService")]
+async def test_the_children_of_a_service_that_is_not_understood_are_read(settings: Settings) -> None:
+    api = FakeApi([service(runtime={"mode": "Fast"}), child("Service", "ours")])
+    observed = await seen(api, settings)
+    assert observed.not_understood.startswith("spec.runtime.mode: Input should be 'LLMAPI' or 'BLS'")
+    assert [live.name for live in observed.others] == ["ours"]
+    assert ("get", "PersistentVolumeClaim") not in api.requests, "what is asked for is not known"
 
 
 async def test_kinds_that_may_not_be_read_are_named_with_why(settings: Settings) -> None:

@@ -1,6 +1,5 @@
 """Why pods wait, where their own manifests do not have it: Events and claims, read when they are needed."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from tandem.cluster.waits import Waits, waits
 from tandem.errors import Forbidden
 
 OLD, YOUNG = "2026-01-01T00:00:00Z", "2026-01-01T00:00:50Z"
-NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+NOW = "2026-01-01T00:01:00Z"
 
 # The pod (or Job), what is in the cluster beside it, and what is found.
 ROWS: list[dict[str, Any]] = yaml.safe_load("""

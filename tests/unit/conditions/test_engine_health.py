@@ -221,6 +221,9 @@ class Events:
         self.requests = 0
         self.error: Exception | None = None
 
+    def now(self) -> str:
+        return "2026-01-01T00:00:00Z"
+
     async def create_once(self, _: object, manifest: Object) -> bool:
         self.requests += 1
         if self.error:

@@ -76,6 +76,21 @@ def refuse_lists_of_one_service(request: web.Request) -> web.Response | None:
     return web.json_response({**status, "message": message}, status=403)
 
 
+async def test_a_service_that_is_not_understood_is_not_counted_as_done(cluster: Cluster) -> None:
+    spec = {**SERVICE["spec"], "speculation": {"decodingType": "Newest"}}
+    cluster.server.store.put(PLURAL, {**SERVICE, "spec": spec})
+    task = await running(cluster)
+    await until("the condition", lambda: cluster.conditions().get("Ready") == "False/SpecNotUnderstood")
+    await until("it to be counted", lambda: counted("unparsed") > 0)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def counted(result: str) -> float:
+    samples = next(iter(counters.RECONCILE_SECONDS.labels(result).collect())).samples
+    return sum(sample.value for sample in samples if sample.name.endswith("_count"))
+
+
 async def test_a_revoked_right_is_shown_by_services_without_events(cluster: Cluster) -> None:
     cluster.server.store.put(PLURAL, dict(SERVICE))
     task = await running(cluster)

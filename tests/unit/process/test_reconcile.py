@@ -11,8 +11,10 @@ from support.admission import QUEUE
 from support.api_server import KEY, Cluster
 from tandem import names
 from tandem.api import PLURAL
+from tandem.children.foreign import foreign
 from tandem.errors import NotLeader, Transient
 from tandem.process.reconcile import Key, Next
+from tandem.process.reverts import MOST
 
 SERVER = f"{NAME}-server"
 
@@ -57,15 +59,6 @@ async def test_what_goes_with_its_service_is_not_made_again(cluster: Cluster, ag
     assert cluster.has("serviceaccounts", SERVER) == again
 
 
-async def test_a_service_that_does_not_fit_its_crd_is_left_alone(cluster: Cluster) -> None:
-    """Only one older than the CRD can be there."""
-    await cluster.bring_up()
-    before = cluster.others()
-    cluster.edit(runtime={"mode": "Fast", "profile": "reference"})
-    assert await cluster.reconcile() is Next.EVENT
-    assert (cluster.writes(), cluster.others()) == (set(), before)
-
-
 async def test_an_edit_is_acted_on_and_shown_at_once(cluster: Cluster) -> None:
     await cluster.bring_up()
     cluster.edit(replicas=3)
@@ -87,6 +80,42 @@ async def test_drift_is_repaired(cluster: Cluster) -> None:
     cluster.writes()
     await cluster.reconcile()
     assert cluster.writes() == set()
+
+
+def set_paused(cluster: Cluster) -> None:
+    """As `kubectl rollout pause`."""
+    found = deployment(cluster)
+    found["spec"]["paused"] = True
+    written = {"manager": "kubectl-rollout", "operation": "Update", "fieldsV1": {"f:spec": {"f:paused": {}}}}
+    found["metadata"]["managedFields"].append(written)
+    cluster.server.store.put("deployments", found)
+
+
+async def test_what_is_written_again_and_again_is_a_condition(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    for _ in range(MOST):
+        set_paused(cluster)
+        await cluster.reconcile()
+        assert foreign(deployment(cluster)) == {}
+        assert "ChildrenKept" not in cluster.conditions()
+    store = cluster.server.store
+    events = [store.get("events", NAMESPACE, one.name) for plural, one in store.all() if plural == "events"]
+    messages = [event["message"] for event in events if event and event["reason"] == "EditReverted"]
+    assert messages == [f"Deployment {SERVER}: kubectl-rollout wrote spec.paused, which was undone"] * MOST
+    set_paused(cluster)
+    cluster.writes()
+    assert await cluster.reconcile() is Next.LATER, "no event marks the end of the pause"
+    assert cluster.writes() == {f"{PLURAL}/status"}
+    assert cluster.conditions()["ChildrenKept"] == "False/WrittenByOthers"
+    assert f"Deployment {SERVER}: kubectl-rollout wrote spec.paused, again" in cluster.message("ChildrenKept")
+    assert cluster.conditions()["Ready"] == "True/ServersAnswer"
+    await cluster.reconcile()
+    assert cluster.writes() == set()
+    cluster.edit(replicas=2)
+    await cluster.reconcile()
+    assert deployment(cluster)["spec"]["replicas"] == 2, "what the user asks for is done"
+    await cluster.reconcile()
+    assert "ChildrenKept" not in cluster.conditions()
 
 
 async def test_while_servers_are_on_their_way_it_looks_again(cluster: Cluster) -> None:

@@ -75,7 +75,7 @@ async def test_without_a_look_at_what_decides_nothing_is_begun_anew(cluster: Clu
     assert cluster.writes() == {f"{PLURAL}/status"}
     assert cluster.conditions()["Stalled"] == "True/RightMissing"
     assert f"may not list {plural}" in cluster.message("Stalled")
-    assert cluster.conditions()["Ready"] == "True/ServersAnswer", "as it was: its servers answer, or not, unseen"
+    assert cluster.conditions()["Ready"] == "Unknown/RightMissing", "its servers answer, or not, unseen"
     await cluster.reconcile()
     assert cluster.writes() == set()
     assert cluster.others() == before

@@ -71,7 +71,7 @@ def test_a_claim_that_comes_or_goes_is_looked_at_again(name: str, claim: Claim |
 ROOT = Path(tandem.__file__).parent
 TYPED = [*ROOT.glob("rollout/*.py"), *ROOT.glob("conditions/*.py"), ROOT / "process/reconcile.py"]
 PARTS = {"metadata", "spec", "status", "data", "managedFields"}
-HANDED_ON = {("plan.py", "matches")}
+HANDED_ON = {("plan.py", "as_wanted")}
 """Where a manifest goes through to the comparison."""
 
 

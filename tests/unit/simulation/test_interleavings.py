@@ -9,8 +9,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from bench.scale.__main__ import SERVICE
 from support.simulation.interleavings import Interleavings
 from support.simulation.mutants import MUTANTS, mutated
+from support.simulation.world import World
+from tandem.api.wire import Object
 from tandem.process.operator import COLLECTED
 
 ASKED = os.environ.get("SIMULATED_INTERLEAVINGS")
@@ -58,3 +61,32 @@ def test_the_simulation_finds(name: str) -> None:
     fixed = settings(BUDGET, max_examples=5000, phases=[Phase.generate], report_multiple_bugs=False, derandomize=True)
     with mutated(MUTANTS[name]), pytest.raises(AssertionError):
         run_state_machine_as_test(Interleavings, settings=fixed)
+
+
+@pytest.mark.parametrize("skew", [0.0, 120.0, -120.0])
+def test_a_clock_that_is_wrong_gives_no_rollout_up(skew: float) -> None:
+    """The operator's is minutes off the API server's, which is longer than the deadline."""
+    spec = {**SERVICE["spec"], "rollout": {"strategy": "Replace", "progressDeadlineSeconds": 60}}
+    world = World(seed=1, skew=skew)
+    seen = set[str]()
+    world.cluster.on_write.append(lambda write: seen.update(_reasons(write.object)))
+    try:
+        world.create(spec)
+        world.settled()
+        world.edit({**spec, "speculation": {"decodingType": "DraftTarget", "maxDraftLen": 6}})
+        world.settled()
+        assert seen.isdisjoint({"RolledBack", "ProgressDeadlineExceeded"})
+        assert world.service and _reasons(world.service) >= {"ServersAnswer"}
+    finally:
+        world.close()
+
+
+def _reasons(obj: Object) -> set[str]:
+    return {each["reason"] for each in obj.get("status", {}).get("conditions", []) if "reason" in each}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_defect_can_be_put_in(name: str) -> None:
+    """`make simulate` looks for them."""
+    with mutated(MUTANTS[name]):
+        pass

@@ -92,6 +92,12 @@ class ConditionType(StrEnum):
         "only while it is False",
         True,
     )
+    CHILDREN_KEPT = (
+        "ChildrenKept",
+        "Children stay as Tandem applies them.",
+        "only while it is False",
+        True,
+    )
     PODS_HEALTHY = (
         "PodsHealthy",
         "Nothing keeps a pod of the servers or of a Job from running.",
@@ -273,10 +279,23 @@ class ServingReason(Reason):
         "See that the Gateway is there, and that its controller runs and knows the kind.",
     )
     RIGHT_MISSING = (
-        on("False", ConditionType.RIGHTS_GRANTED, _READY, _SCALING, _ROUTE),
+        (*on("False", ConditionType.RIGHTS_GRANTED, _SCALING, _ROUTE), Shown(_READY, ("False", "Unknown"))),
         "RightMissing",
         "RBAC does not let the operator do what the message names.",
         "Run `helm upgrade`, which renews the rights of the chart, or grant them.",
+    )
+    WRITTEN_BY_OTHERS = (
+        on("False", ConditionType.CHILDREN_KEPT),
+        "WrittenByOthers",
+        "Something writes a child again each time that its edit is reverted; it is left so for an hour.",
+        "Stop what the message names, or ask for the same in the service's spec.",
+    )
+    RECONCILE_FAILED = (
+        (*on("Unknown", _READY), *on("True", _STALLED)),
+        "ReconcileFailed",
+        "Something keeps the operator from looking at the service, or from acting on it: the API server refuses or"
+        " cannot answer for a minute, or the operator has a defect. The other conditions are of before.",
+        "See the message, and the operator's log. It tries again by itself.",
     )
     # The autoscaler; else its own reason
     AUTOSCALER_STARTING = (
@@ -436,6 +455,12 @@ class EventReason(Reason):
         "NotReady",
         "`Ready` became False; the message has the cause.",
         "See `kubectl describe sis NAME`.",
+    )
+    EDIT_REVERTED = (
+        (),
+        "EditReverted",
+        "What somebody wrote into a child was undone; the message has who, and what.",
+        "To add it to the server pods, write it in `spec.podTemplate`.",
     )
     ENGINE_FAILED = (
         (),

@@ -16,6 +16,13 @@ class SpecReason(Reason):
         "It runs as asked, with a drawback that the message names.",
         "Decide whether you can live with it.",
     )
+    NOT_UNDERSTOOD = (
+        _REFUSED,
+        "SpecNotUnderstood",
+        "The specification has a value that this operator does not know: the definition (CRD) is newer. What runs"
+        " stays, and comes back where it is lost.",
+        "Upgrade the operator, or write a value that the message lists.",
+    )
     # The profile
     UNKNOWN_PROFILE = (
         _REFUSED,

@@ -1,12 +1,13 @@
 """The resource itself: spec, rules between its parts, and the object."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
 from tandem.api import ports
 from tandem.api.bounds import REPLICAS
 from tandem.api.decoding import DecodingType, DraftKind, Mode, listed
+from tandem.api.lenient import refused, understood
 from tandem.api.types.autoscaling import Autoscaling
 from tandem.api.types.base import Model, Name, Passthrough, Rule
 from tandem.api.types.gateway import InferencePool, Route
@@ -260,6 +261,19 @@ class ServiceSpec(Model):
     rolls nothing out."""
 
 
+_SOMETHING: dict[str, Any] = {
+    "runtime": {"mode": "BLS", "profile": "unknown"},
+    "target": {"model": {"uri": "file:///unknown"}},
+    "draft": None,
+    "speculation": {"decodingType": "None"},
+}
+
+
+def _known(status: object) -> object:
+    """A status without what a newer operator wrote into it: it keeps no specification from being acted on."""
+    return (understood(ServiceStatus, status) or {}) if isinstance(status, dict) else status
+
+
 class SpeculativeInferenceService(Model):
     """A large target model served with speculative decoding on NVIDIA Triton: a draft guesses tokens,
     the target verifies them in one pass."""
@@ -275,10 +289,28 @@ class SpeculativeInferenceService(Model):
     spec: ServiceSpec
     """What the user asks for."""
     # Without it kstatus takes a service that no operator has looked at for current. Flux does likewise.
-    status: ServiceStatus = Field(
+    status: Annotated[ServiceStatus, BeforeValidator(_known)] = Field(
         default_factory=ServiceStatus, json_schema_extra={"default": {"observedGeneration": -1}}
     )
     """What the operator observed."""
+
+    @classmethod
+    def read(cls, manifest: dict[str, Any]) -> tuple[Self, str]:
+        """The service, and what of its spec is not understood, for people; empty: all is. Of such a spec what is
+        understood is there, with something in the place of what must be there, and as many replicas as run: it is not
+        to be rendered."""
+        try:
+            return cls.model_validate(manifest), ""
+        except ValidationError as error:
+            raw = manifest.get("spec")
+            raw = raw if isinstance(raw, dict) else {}
+            spec = understood(ServiceSpec, raw) or understood(ServiceSpec, raw | _SOMETHING)
+            of = {"metadata": manifest["metadata"], "status": manifest.get("status", {})}
+            service = cls.model_validate({**of, "spec": spec or _SOMETHING})
+            if "replicas" in raw and "replicas" not in service.spec.model_fields_set:
+                run = service.spec.model_copy(update={"replicas": service.status.replicas or 1})
+                service = service.model_copy(update={"spec": run})
+            return service, refused(error)
 
     @property
     def name(self) -> str:
