@@ -18,8 +18,8 @@ def pods_healthy(servers: Problem | None, situation: Situation) -> list[Finding]
 
 
 def _recovering(observed: Observed, now: str) -> Problem | None:
-    """The failure of a container that has not yet run for as long as before it failed, ten minutes at most: what fails
-    again and again is one failure, though it is Ready in between."""
+    """The failure of a container that has not yet run for as long as before it failed, ten minutes at most: what
+    fails again and again is one failure, though it is Ready in between."""
     restarts = [server.restart for server in (*observed.replicas, *observed.workers) if server.restart]
     return next((r.problem for r in restarts if seconds(r.since, now) < min(r.lasted, HEALTHY_SECONDS)), None)
 

@@ -25,6 +25,7 @@ from tandem.conditions.accepted_length import falls_below, is_kept, was_below
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
+from tandem.conditions.judged import as_judged, judged_revision
 from tandem.conditions.pods import pods_healthy
 from tandem.conditions.routing import route_accepted
 from tandem.conditions.situation import Situation
@@ -101,7 +102,7 @@ def status(situation: Situation) -> dict[str, Any]:
         "url": url(service),
         **({"openAIURL": openai} if openai else {}),
         **_revisions(situation, ready),
-        **_figures(service, situation.reading, situation.benchmark),
+        **_figures(as_judged(situation), situation.reading, situation.benchmark),
     }
 
 
@@ -119,6 +120,7 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
     if wanted and failed and not decision.instead and (short := _too_short(situation, wanted)):
         current, last, length = short.instead, None, short.length
     shown = {
+        "judgedRevision": judged_revision(situation) or None,
         "currentRevision": current,
         "updateRevision": wanted,
         "fallbackRevision": last if guarded else None,

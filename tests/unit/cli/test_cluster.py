@@ -25,7 +25,9 @@ def resource(
 ) -> dict[str, Any]:
     conditions = [{"type": "Ready", "status": ready, "reason": reason, "message": message}] if ready else []
     if ready:
-        conditions.append({"type": "Available", "status": available or ready, "reason": "", "message": "none answers"})
+        conditions.append(
+            {"type": "Available", "status": available or ready, "reason": "", "message": "none answers"}
+        )
     return {
         "metadata": {"name": "quick", "namespace": "demo", "generation": 2},
         "status": {"observedGeneration": observed, "conditions": conditions},

@@ -208,9 +208,7 @@ def test_a_replica_that_is_missing_is_no_rollout(
     decision = bring_up(world, service)
     assert decision.revision
     before = type(service.status)(current_revision=decision.revision.digest if rolled_out else None)
-    service = service.model_copy(
-        update={"status": before, "spec": service.spec.model_copy(update={"replicas": 2})}
-    )
+    service = service.model_copy(update={"status": before, "spec": service.spec.model_copy(update={"replicas": 2})})
     digest = decision.revision.digest
     world.pods = [pod(digest), *(pod(digest if each == "same" else "r0", ready=False) for each in others)]
     found = conditions(status(Situation(service, decision, world.observed(), NOW)))

@@ -94,8 +94,8 @@ class ConditionType(StrEnum):
     )
     PODS_HEALTHY = (
         "PodsHealthy",
-        "Nothing keeps a pod of the servers or of a Job from running. A container that failed and runs again is well once"
-        " it is Ready and has run for as long as before it failed, ten minutes at most.",
+        "Nothing keeps a pod of the servers or of a Job from running. A container that failed and runs again is well"
+        " once it is Ready and has run for as long as before it failed, ten minutes at most.",
         "only while it is False",
         True,
     )
@@ -170,8 +170,8 @@ class ServingReason(Reason):
     REPLICAS_NOT_READY = (
         on("False", _READY),
         "ReplicasNotReady",
-        "All server pods are of the wanted revision, which was rolled out before, and fewer than `spec.replicas` answer:"
-        " the service scales, or a pod starts again. `Available` says whether any answers.",
+        "All server pods are of the wanted revision, which was rolled out before, and fewer than `spec.replicas`"
+        " answer: the service scales, or a pod starts again. `Available` says whether any answers.",
         "Wait, or see the pod that the message names.",
     )
     SCALED_TO_ZERO = (

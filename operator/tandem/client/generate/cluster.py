@@ -55,8 +55,8 @@ def read_service(resource: dict[str, Any]) -> Found:
 
 
 async def find_available(name: str, namespace: str | None, wait: float, progress: Callable[[str], None]) -> Found:
-    """The service, once a server of it answers; reports to `progress` what it waits for, up to `wait` seconds, the end
-    of a rollout, too.
+    """The service, once a server of it answers. Up to `wait` seconds it waits for that, and for the end of a rollout,
+    and reports to `progress` for what.
 
     Raises:
         ClusterError: it does not exist, or no server answers in time; no kubectl; no cluster.
