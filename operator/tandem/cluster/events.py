@@ -32,8 +32,11 @@ async def record_transitions(
     api: Api, leadership: Leadership, service: SpeculativeInferenceService, status: dict[str, Any]
 ) -> None:
     """Write an Event for each flip of Ready, each stage of a start, each new reason to be Stalled, and each condition
-    that warns and becomes False, unless the specification asks for that. While `PodsHealthy` is False its Event is
-    that of the flips of Ready that pods cause: a failure that comes again and again has one. Never fails the caller."""
+    that warns and becomes False, unless the specification asks for that. Never fails the caller.
+
+    While `PodsHealthy` is False, flips of Ready that pods cause have its Event: a failure that comes again and again
+    has one.
+    """
     before = {c.type: (c.status, c.reason) for c in service.status.conditions}
     for condition in status["conditions"]:
         kind, now = condition["type"], (condition["status"], condition["reason"])
@@ -56,8 +59,8 @@ async def record_transitions(
 
 
 def _ready_flips(before: Mapping[str, tuple[str, str]], status: Mapping[str, Any]) -> bool:
-    """Whether Ready has an Event: it flips, not for pods whose failure has one; or that is over, and it is True. To be
-    False for another reason is progress."""
+    """Whether Ready has an Event: it flips, not for pods whose failure has one; or that is over, and it is True. To
+    be False for another reason is progress."""
     now = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
     (is_ready, reason), (was_ready, _) = now[ConditionType.READY], before.get(ConditionType.READY, ("False", ""))
     if ConditionType.PODS_HEALTHY in now and reason in OF_PODS:

@@ -177,7 +177,7 @@ def _beneficial(service: SpeculativeInferenceService, reading: Reading, benchmar
     kind, report = ConditionType.SPECULATION_BENEFICIAL, reading.report
     worth, stands = report.worth if report else Worth(), not _shows_benchmark(service)
     if worth.speedup is None and benchmark and (benchmark.worth.speedup is not None or not _shows_traffic(service)):
-        return _by_benchmark(kind, benchmark)
+        return _by_benchmark(service, benchmark)
     if worth.speedup is None and (report is None or not report.tokens_per_second):
         message = f"no tokens were generated yet; {how_to_measure(service)}"
         return _as_before(service, kind, ServingReason.NO_TRAFFIC, message, stands)
@@ -192,9 +192,11 @@ def _beneficial(service: SpeculativeInferenceService, reading: Reading, benchmar
     return _unmoved(service, report, finding) if report and stands else finding
 
 
-def _by_benchmark(kind: ConditionType, benchmark: Benchmark) -> Finding:
+def _by_benchmark(service: SpeculativeInferenceService, benchmark: Benchmark) -> Finding:
+    kind = ConditionType.SPECULATION_BENEFICIAL
     if benchmark.reason:
-        return Finding(kind, "Unknown", benchmark.reason, benchmark.worth.message)
+        message = f"{benchmark.worth.message}; {how_to_measure(service)}"
+        return Finding(kind, "Unknown", benchmark.reason, message)
     return _by_speedup(kind, benchmark.worth)
 
 

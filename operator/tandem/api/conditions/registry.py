@@ -384,7 +384,7 @@ class ServingReason(Reason):
         on("Unknown", _BENEFICIAL),
         "TooFewSamples",
         "The traffic does not show the speed-up yet.",
-        "In mode LLMAPI `tandem bench --record` measures it.",
+        "Run the command in the message; or wait, as traffic may show it.",
     )
     BENCHMARK_UNREADABLE = (
         on("Unknown", _BENEFICIAL),

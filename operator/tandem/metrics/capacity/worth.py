@@ -1,7 +1,7 @@
 """What speculation is worth: tokens a second with it over those without, at the same load. Pure.
 
 From the fitted model, whose step without a draft is more or less certain; or, better, from probes: sequences that ran
-without a draft next to the others.
+without a draft next to the others, or times that all did (`tandem_serving.bls.draft_length`).
 """
 
 import math
@@ -86,7 +86,7 @@ class ProbeSpeed:
             return None
         doubt = max(self._squares, LEAST_SPREAD) / math.sqrt(self._count)
         count = int(self._count)
-        return _worth("Probe", self._seconds / self._expected, doubt, count, f"by {count} requests without a draft")
+        return _worth("Probe", self._seconds / self._expected, doubt, count, f"by {count} probes without a draft")
 
 
 class Judge:
