@@ -53,8 +53,8 @@ class BlsSequence:
     """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
-    on what else runs. `asked`: its request asks for its draft length. `over`: its last token is known; `stopped`: a stop word ended its text; `retired`: it makes no
-    more calls. `number`: names it, to the server.
+    on what else runs. `asked`: its request asks for its draft length. `over`: its last token is known; `stopped`: a
+    stop word ended its text; `retired`: it makes no more calls. `number`: names it, to the server.
     """
 
     request: ActiveRequest[BlsChunk]
@@ -114,8 +114,9 @@ class BlsSequence:
             self._pause = 0
 
     def take(self, step: NewTokens, probe: bool = False) -> MakeChunks:
-        """Take a step, which may be of a `probe` of all sequences; making its chunks is left to the delivery. A stop word is found there, while the next round is
-        under way, which is then in vain: that costs less than all engines waiting for texts."""
+        """Take a step, which may be of a `probe` of all sequences; making its chunks is left to the delivery. A stop
+        word is found there, while the next round is under way, which is then in vain: that costs less than all engines
+        waiting for texts."""
         self.over = bool(step.finish)
         return lambda: self._make(step, self.probe or probe)
 

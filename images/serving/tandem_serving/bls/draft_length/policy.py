@@ -12,9 +12,9 @@ when what staying has lost adds up to what the change costs. While the target ru
 drafts a token now and then, for a bounded share of the time, which shows the acceptance; after a pause, twice as long
 each time that it was in vain, all draft some rounds.
 
-Where the target alone is no choice, as with a fixed length, it is measured all the same, in *probes*: now and then all
-sequences go without a draft for some tokens, for a bounded share of the time. Nothing else shows what speculation is
-worth.
+Where the target alone is no choice, as with a fixed length, it is measured all the same, in *probes*: now and then
+all sequences go without a draft for some tokens, for a bounded share of the time. Nothing else shows what speculation
+is worth.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def test_never_below_the_target_alone(prompts: Prompts, streams: int) -> None:
 def test_what_a_fixed_length_is_worth_is_measured_at_little_cost(
     streams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The target alone, in a fiftieth of the time: 0.995 to 1.007 of the speed without, and a probe every 4 to 13 s."""
+    """The target alone, in a fiftieth of the time: 0.995 to 1.007 of the speed without, a probe every 4 to 13 s."""
     probed, unprobed = Card(streams, KNOWN, 1, fixed=4), Card(streams, KNOWN, 1, fixed=4)
     probed.speed(5)
     end, spent, probes, before = probed.now + 60, 0.0, 0, False
