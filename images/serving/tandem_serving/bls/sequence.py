@@ -115,8 +115,8 @@ class BlsSequence:
 
     def take(self, step: NewTokens, probe: bool = False) -> MakeChunks:
         """Take a step, which may be of a `probe` of all sequences; making its chunks is left to the delivery. A stop
-        word is found there, while the next round is under way, which is then in vain: that costs less than all engines
-        waiting for texts."""
+        word is found there, while the next round is under way, which is then in vain: that costs less than all
+        engines waiting for texts."""
         self.over = bool(step.finish)
         return lambda: self._make(step, self.probe or probe)
 
