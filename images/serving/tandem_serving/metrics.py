@@ -59,7 +59,7 @@ DRAFT_FAILURES = Family(
 PROBES = Family(
     "tandem_probe_sequences_total",
     "counter",
-    "Finished sequences that ran without speculation to measure what it is worth",
+    "Sequences that ran without speculation to measure what it is worth, and times that all did for some tokens",
 )
 PROMPT_TOKENS = Family("tandem_prompt_tokens_total", "counter", "Prompt tokens of finished sequences")
 GENERATION_TOKENS = Family("tandem_generation_tokens_total", "counter", "Tokens generated")

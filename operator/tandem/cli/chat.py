@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tandem.cli.options import WAIT_HELP
+
 HELP = (
     "Chat with a service over its OpenAI endpoint, through kubectl's port-forward.\n\n"
     "On a terminal it is a conversation: Ctrl-C ends an answer, Ctrl-D the chat. With a message, or one on standard"
@@ -19,7 +21,7 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its na
 Url = Annotated[str, typer.Option(help="Base URL of an endpoint, such as http://host:9000/v1, instead of a service.")]
 Wait = Annotated[
     float,
-    typer.Option(min=0, metavar="SECONDS", help="Wait this long for the service to be Ready.", show_default=False),
+    typer.Option(min=0, metavar="SECONDS", help=WAIT_HELP, show_default=False),
 ]
 System = Annotated[str, typer.Option(help="The system message.")]
 MaxTokens = Annotated[

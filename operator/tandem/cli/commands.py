@@ -110,13 +110,16 @@ def doctor(
     ] = "",
     namespace: Namespace = None,
     settings: OperatorSettings = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Check whether the cluster has what Tandem needs, and a service what it names; with what to do where not.
 
     Kubernetes, the CRD, the operator, the custom metrics API, KEDA, Prometheus, storage, GPUs, quotas and your own
-    rights; of a service its Secrets, ConfigMaps, pull secrets, cache claim, and nodes for its GPUs. What you may not
-    read is a warning.
+    rights; of a service its conditions, Secrets, ConfigMaps, pull secrets, cache claim, and nodes for its GPUs. What
+    you may not read, and what works less well, is a warning.
+
+    Exit codes: 0 no failure, and with --strict no warning; 1 a failure, or a fault; 2 wrong options.
     """
     from tandem.cli import words
     from tandem.cli.doctor import report
@@ -129,7 +132,7 @@ def doctor(
         console = words.console(wide=output is Format.WIDE)
         console.print(report.table(findings))
         console.print(report.verdict(findings), highlight=False)
-    if report.failed(findings):
+    if report.failed(findings, strict=strict):
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tandem.cli.options import Namespace, service_names
+from tandem.cli.options import WAIT_HELP, Namespace, service_names
 
 HELP = (
     "Stream completions from a service, with their speed and how many draft tokens were accepted.\n\n"
@@ -25,7 +25,7 @@ Name = Annotated[
 Url = Annotated[str, typer.Option(help="HOST:PORT of a Triton gRPC endpoint, instead of a service's name.")]
 Wait = Annotated[
     float,
-    typer.Option(min=0, metavar="SECONDS", help="Wait this long for the service to be Ready.", show_default=False),
+    typer.Option(min=0, metavar="SECONDS", help=WAIT_HELP, show_default=False),
 ]
 Prompt = Annotated[list[str] | None, typer.Option("-p", "--prompt", help="A prompt; may be repeated.")]
 Prompts = Annotated[

@@ -21,6 +21,7 @@ from tandem.errors import TandemError
 EXIT_FAILED = 1
 EXIT_NOT_READY = 3
 """2 is of wrong options."""
+WAIT_HELP = "Wait this long for a server that answers, and for a rollout to end."
 OUTPUT_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a write to standard output; typer handles a closed pipe itself, and prints nothing."""
 PANEL = "Connection"

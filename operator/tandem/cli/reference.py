@@ -64,6 +64,7 @@ TOP = {
     "running, waiting": "Requests.",
     "tokensPerSecond": "Generated.",
     "acceptanceRate, meanAcceptedLength, speedup, observedAt": "Of speculation, from status.",
+    "worth": "What speculation is worth, in a sentence; or why that is not known, and what measures it.",
     "desiredReplicas, signal": "The last decision on replicas.",
 }
 DOCTOR = {

@@ -1,7 +1,7 @@
 """`tandem top`: a table of services, the busiest first."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import compress
@@ -22,6 +22,7 @@ from tandem.cli.services import none_here, summary
 from tandem.cli.services import read as services_of
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
 from tandem.client import kubectl
+from tandem.client.generate.format import printable
 
 RUNNING, WAITING, TOKENS = "tandem_requests_running", "tandem_requests_waiting", "tandem_tokens_per_second"
 Key = tuple[str, str]
@@ -32,6 +33,8 @@ COLUMNS = (
 WORDS = ("NAMESPACE", "NAME", "TYPE", "READY", "WHY")
 LEAST = ("TYPE", "WHY", "AGE", "LENGTH", "ACCEPTED", "REPLICAS", "SPEED-UP")
 """What is left out where the terminal is too narrow, in this order: cut names and figures would say nothing."""
+MOST_WORTH = 8
+"""Services below the table."""
 AT_ONCE = 8
 """kubectls that run at once: a cluster may have services in hundreds of namespaces."""
 
@@ -72,7 +75,8 @@ async def _metric(gate: asyncio.Semaphore, namespace: str, name: str) -> dict[Ke
 
 def table(board: ServiceTable, at: datetime, *, everywhere: bool, less: int = 0) -> Table:
     """The table, without so many of `LEAST`. Pure."""
-    caption = escape(f"no RUN, WAIT and TOKENS/S: {board.problem}") if board.problem else None
+    notes = [f"no RUN, WAIT and TOKENS/S: {board.problem}"] if board.problem else []
+    caption = escape("\n".join([*notes, *_worth(board, everywhere)])) or None
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
     left_out = {*LEAST[:less], *([] if everywhere else ["NAMESPACE"])}
     shown = [name not in left_out for name in COLUMNS]
@@ -84,6 +88,16 @@ def table(board: ServiceTable, at: datetime, *, everywhere: bool, less: int = 0)
     for service in _busiest_first(board):
         made.add_row(*compress(_row(board, service, at), shown))
     return made
+
+
+def _worth(board: ServiceTable, everywhere: bool) -> Iterator[str]:
+    """What speculation is worth on the busiest, a line each."""
+    known = [service for service in _busiest_first(board) if service.status.worth]
+    for service in known[:MOST_WORTH]:
+        name = f"{service.namespace}/{service.name}" if everywhere else service.name
+        yield f"{name}: {printable(service.status.worth)}"
+    if len(known) > MOST_WORTH:
+        yield f"{len(known) - MOST_WORTH} more: tandem status NAME shows what speculation is worth there"
 
 
 def as_object(board: ServiceTable) -> dict[str, Any]:
@@ -102,6 +116,7 @@ def _object(board: ServiceTable, service: SpeculativeInferenceService) -> dict[s
         "acceptanceRate": seen.acceptance_rate if seen else None,
         "meanAcceptedLength": seen.mean_accepted_length if seen else None,
         "speedup": seen.speedup if seen else None,
+        "worth": status.worth or None,
         "observedAt": seen.observed_at if seen else None,
         "desiredReplicas": decided.desired_replicas if decided else None,
         "signal": decided.signal if decided else None,

@@ -2,12 +2,12 @@
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tandem import counters
 from tandem.api import API_VERSION, KIND
-from tandem.api.conditions import AS_SPECIFIED, STAGES, ConditionType, EventReason
+from tandem.api.conditions import AS_SPECIFIED, STAGES, ConditionType, EventReason, ServingReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.foreign import described
 from tandem.cluster.client import Api
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 WATCHED_TYPES = (ConditionType.READY, ConditionType.STALLED)
 WARNED_TYPES = tuple(each for each in ConditionType if each.warns)
+OF_PODS = (ServingReason.SERVERS_ANSWER, ServingReason.ROLLING_OUT, ServingReason.REPLICAS_NOT_READY)
+"""Reasons of Ready where it follows the server pods."""
 NEW_SECONDS = 1800.0
 """An operator that starts writes no Event for a failure that is older. Shorter than the hour for which an API server
 keeps Events: a failure that has one is counted."""
@@ -32,16 +34,21 @@ async def record_transitions(
     api: Api, leadership: Leadership, service: SpeculativeInferenceService, status: dict[str, Any]
 ) -> None:
     """Write an Event for each flip of Ready, each stage of a start, each new reason to be Stalled, and each condition
-    that warns and becomes False, unless the specification asks for that. Never fails the caller."""
+    that warns and becomes False, unless the specification asks for that. Never fails the caller.
+
+    While `PodsHealthy` is False, flips of Ready that pods cause have its Event: a failure that comes again and again
+    has one.
+    """
     before = {c.type: (c.status, c.reason) for c in service.status.conditions}
     for condition in status["conditions"]:
         kind, now = condition["type"], (condition["status"], condition["reason"])
         warned = kind in WARNED_TYPES and condition["status"] == "False" and condition["reason"] not in AS_SPECIFIED
         stage = kind == ConditionType.RECONCILING and condition["reason"] in STAGES
-        if not (kind in WATCHED_TYPES or warned or stage) or before.get(kind) == now:
+        if kind == ConditionType.READY:
+            if not _ready_flips(before, status):
+                continue
+        elif not (kind in WATCHED_TYPES or warned or stage) or before.get(kind) == now:
             continue
-        if kind == ConditionType.READY and before.get(kind, ("False", ""))[0] == condition["status"]:
-            continue  # Ready is False for another reason now: that is progress
         good = stage or (kind == ConditionType.READY and condition["status"] == "True")
         severity = "Normal" if good else "Warning"
         flipped_off = kind == ConditionType.READY and condition["status"] == "False"
@@ -68,6 +75,16 @@ async def record_reverts(
             await api.create(EVENT, _event(service, _Said("Normal", EventReason.EDIT_REVERTED, message), api.now()))
         except (Transient, Refused) as error:
             log.warning("no event for %s/%s: %s", service.namespace, service.name, error)
+
+
+def _ready_flips(before: Mapping[str, tuple[str, str]], status: Mapping[str, Any]) -> bool:
+    """Whether Ready has an Event: it flips, not for pods whose failure has one; or that is over, and it is True. To
+    be False for another reason is progress."""
+    now = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+    (is_ready, reason), (was_ready, _) = now[ConditionType.READY], before.get(ConditionType.READY, ("False", ""))
+    if ConditionType.PODS_HEALTHY in now and reason in OF_PODS:
+        return False
+    return is_ready != was_ready or (is_ready == "True" and ConditionType.PODS_HEALTHY in before)
 
 
 class FailureEvents:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from tandem import names
 from tandem.api.wire import Object
 from tandem.cluster.manifests import condition, created, is_true, label
-from tandem.cluster.problems import our_container, pod_problem
+from tandem.cluster.problems import our_container, pod_problem, pod_restart
 from tandem.digest import digest
 from tandem.rollout.lost import gone_folders
 from tandem.rollout.observed import EngineEnd, Problem, Server, TaskPod
@@ -28,6 +28,7 @@ def server(pod: Object, waits_for: Problem | None = None) -> Server:
         ready=pod_ready(pod),
         ready_since=by_the_api_server(pod, str((condition(pod, "Ready") or {}).get("lastTransitionTime", ""))),
         problem=waits_for or pod_problem(pod),
+        restart=pod_restart(pod),
         deleting="deletionTimestamp" in pod["metadata"],
         ended=_phase(pod) in ("Succeeded", "Failed"),
         well_since=running.get("startedAt") if container.get("started") else None,

@@ -6,7 +6,7 @@ from tandem import names
 from tandem.api.conditions import ServingReason
 from tandem.api.wire import Object
 from tandem.cluster.manifests import condition, is_true, label
-from tandem.rollout.observed import Problem
+from tandem.rollout.observed import Problem, Restart
 from tandem.rollout.redaction import redacted
 from tandem.rollout.termination import engine_failure
 from tandem.times import seconds
@@ -19,6 +19,24 @@ MOST_LAST_WORDS = 600
 def pod_problem(pod: Object) -> Problem | None:
     """The first of what is wrong; None when nothing is."""
     return next(_problems(pod), None)
+
+
+def pod_restart(pod: Object) -> Restart | None:
+    """How our container, which runs, failed before; None where it did not, or an engine's failure ended it, which the
+    condition EngineHealthy shows."""
+    container = our_container(pod)
+    failed = _failed_before(container)
+    began, since = failed.get("startedAt"), container.get("state", {}).get("running", {}).get("startedAt")
+    if not (began and since and failed.get("finishedAt")) or engine_failure(str(failed.get("message", ""))):
+        return None
+    # Without its log: since it is Ready again, nobody knows whether it had clients before.
+    why = failed.get("reason", "Error")
+    message = (
+        f"pod {pod['metadata']['name']}, container {container['name']}: started again after exit code"
+        f" {failed['exitCode']}{f': {why}' if why != 'Error' else ''}"
+    )
+    lasted = datetime.fromisoformat(failed["finishedAt"]) - datetime.fromisoformat(began)
+    return Restart(Problem(ServingReason.CONTAINER_FAILS, message), since, lasted.total_seconds())
 
 
 def our_container(pod: Object) -> Object:
@@ -75,8 +93,22 @@ def _of_container(pod: Object, container: Object) -> str:
         ended = _last_words(pod, last.get("terminated", {}))
         return f"{waiting['reason']}: {ended or waiting.get('message', '')}"
     if terminated.get("exitCode"):
-        return f"exit code {terminated['exitCode']}: {_last_words(pod, terminated)}"
+        return _end(pod, terminated)
+    if failed := _failed_before(container):
+        # Until it is Ready again that is why it is not: a loop of failures must not read as a start.
+        return "" if container.get("ready") else f"starts again after {_end(pod, failed)}"
     return ""
+
+
+def _failed_before(container: Object) -> Object:
+    """How the container that runs ended the last time, where that was a failure; else empty."""
+    last: Object = container.get("lastState", {}).get("terminated") or {}
+    return last if "running" in container.get("state", {}) and last.get("exitCode") else {}
+
+
+def _end(pod: Object, terminated: Object) -> str:
+    words = _last_words(pod, terminated)
+    return f"exit code {terminated['exitCode']}" + (f": {words}" if words else "")
 
 
 def _last_words(pod: Object, terminated: Object) -> str:

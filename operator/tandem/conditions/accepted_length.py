@@ -30,7 +30,8 @@ def accepted_length(situation: Situation) -> Iterator[Finding]:
     elif reading.idle:
         yield Finding(kind, "Unknown", ServingReason.NO_TRAFFIC, "no tokens are generated")
     else:
-        yield _unchanged(service, _finding(service, minimum, reading, situation.observed.live_revision))
+        revision = situation.observed.live_revision
+        yield _unchanged(service, _finding(service, minimum, reading, revision), revision)
 
 
 def falls_below(reading: Reading | None, spec: ServiceSpec, revision: str) -> float | None:
@@ -59,17 +60,25 @@ def _finding(service: SpeculativeInferenceService, minimum: float, reading: Read
     kind, standing = ConditionType.ACCEPTED_LENGTH_KEPT, reading.standings.get(revision)
     if standing is None or standing.minimum != minimum or standing.below is None:
         before = _before(service)
-        if before and before.reason != ServingReason.NO_TRAFFIC and _speaks_of(before.message, minimum):
+        # Too short a length stands against its successor too, until that is judged: see `was_below`.
+        stands = (
+            before and before.status != "Unknown" and (before.status == "False" or _of(revision) in before.message)
+        )
+        if before and stands and _asked(minimum) in before.message:
             return before
         return Finding(kind, "Unknown", ServingReason.TOO_FEW_TOKENS, "too few draft-and-verify steps to judge")
     asked = _asked(minimum)
     if not standing.below:
-        return Finding(kind, "True", AcceptanceReason.LONG_ENOUGH, f"the mean accepted length is at least {asked}")
+        message = f"the mean accepted length is at least {asked}{_of(revision)}"
+        return Finding(kind, "True", AcceptanceReason.LONG_ENOUGH, message)
     reason, cause = _cause(service.spec, standing)
     window = reading.report.window_seconds if reading.report else 0
     windows = f"for {WINDOWS} windows of {window:g} s"
     return Finding(
-        kind, "False", reason, f"mean accepted length {standing.length:.2f}, below {asked} {windows}: {cause}"
+        kind,
+        "False",
+        reason,
+        f"mean accepted length {standing.length:.2f}, below {asked} {windows}: {cause}{_of(revision)}",
     )
 
 
@@ -143,8 +152,8 @@ def _asked(minimum: float) -> str:
     return f"speculation.minAcceptedLength ({minimum:g})"
 
 
-def _speaks_of(message: str, minimum: float) -> bool:
-    return _asked(minimum) in message
+def _of(revision: str) -> str:
+    return f" (revision {revision})" if revision else ""
 
 
 def _before(service: SpeculativeInferenceService) -> Finding | None:
@@ -153,8 +162,10 @@ def _before(service: SpeculativeInferenceService) -> Finding | None:
     return Finding(kind, before.status, ExternalReason(before.reason), before.message) if before else None
 
 
-def _unchanged(service: SpeculativeInferenceService, finding: Finding) -> Finding:
-    """With the message of before while the judgement is that of before: an operator that starts writes nothing."""
+def _unchanged(service: SpeculativeInferenceService, finding: Finding, revision: str) -> Finding:
+    """With the message of before while the judgement is that of before, of the same revision: an operator that starts
+    writes nothing."""
     before, minimum = _before(service), service.spec.speculation.min_accepted_length
     same = before and (before.status, before.reason) == (finding.status, finding.reason)
-    return before if before and same and minimum and _speaks_of(before.message, minimum) else finding
+    known = before and minimum and _asked(minimum) in before.message and _of(revision) in before.message
+    return before if before and same and known else finding

@@ -111,7 +111,7 @@ def benchmark(service: SpeculativeInferenceService, observed: Observed, load: fl
         measured = f"{counted(level.pairs, 'pair')} of windows at {counted(level.streams, 'stream')}"
         message = f"tandem bench measured {measured}, too few: run it again with --record --repeats {LEAST_PAIRS}"
         return Benchmark(Worth(samples=level.requests, message=message), at, ServingReason.BENCHMARK_TOO_SHORT)
-    return Benchmark(_worth(level, at, record.against), at)
+    return Benchmark(_worth(level, record), at)
 
 
 def _read(data: Mapping[str, str]) -> BenchmarkRecord:
@@ -138,7 +138,9 @@ def _nearest(levels: Sequence[RecordedLevel], load: float | None) -> RecordedLev
     return min(levels, key=lambda level: (abs(math.log(level.streams / at)), level.streams))
 
 
-def _worth(level: RecordedLevel, at: str, against: str) -> Worth:
+def _worth(level: RecordedLevel, record: BenchmarkRecord) -> Worth:
+    at = record.at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    against = f" against {record.against}" if record.against else ""
     return Worth(
         speedup=level.speedup,
         low=level.low,
@@ -147,7 +149,8 @@ def _worth(level: RecordedLevel, at: str, against: str) -> Worth:
         samples=level.requests,
         message=(
             f"{level.speedup:.2f} times the target alone ({level.low:.2f} to {level.high:.2f}) with"
-            f" {counted(level.streams, 'stream')}, by tandem bench at {at}{f' against {against}' if against else ''}:"
+            f" {counted(level.streams, 'stream')}, by tandem bench{against}:"
             f" {counted(level.pairs, 'pair')} of windows, {counted(level.requests, 'request')}"
+            f" (revision {record.revision}, {at})"
         ),
     )

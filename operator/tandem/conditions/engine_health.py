@@ -71,5 +71,6 @@ def engine_health(service: SpeculativeInferenceService, shown: list[Failure], no
 
 
 def shows_failure(status: Mapping[str, Any]) -> bool:
-    """Whether time alone may end the condition."""
-    return any(c["type"] == ConditionType.ENGINE_HEALTHY for c in status["conditions"])
+    """Whether time may end a condition: this one, or that on pods whose containers failed."""
+    ends = ConditionType.ENGINE_HEALTHY, ConditionType.PODS_HEALTHY
+    return any(c["type"] in ends for c in status["conditions"])

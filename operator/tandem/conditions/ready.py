@@ -26,6 +26,7 @@ from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.contested import children_kept
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
+from tandem.conditions.judged import as_judged, judged_revision
 from tandem.conditions.pods import pods_healthy
 from tandem.conditions.routing import route_accepted
 from tandem.conditions.situation import Situation
@@ -88,7 +89,7 @@ def status(situation: Situation) -> dict[str, Any]:
     given_up = _given_up(situation, ready)
     if given_up and given_up.reason is ServingReason.ROLLED_BACK:
         ready = replace(given_up, type=ConditionType.READY, status="False")
-    healthy = pods_healthy(rollout.problem, decision, observed)
+    healthy = pods_healthy(rollout.problem, situation)
     findings = [ready, *_progress(situation, ready, given_up), *reasons, *healthy, *_independent(situation)]
     openai = openai_url(service, decision.instead or decision.revision)
     return {
@@ -102,7 +103,7 @@ def status(situation: Situation) -> dict[str, Any]:
         "url": url(service),
         **({"openAIURL": openai} if openai else {}),
         **_revisions(situation, ready),
-        **_figures(service, situation.reading, situation.benchmark),
+        **_figures(as_judged(situation), situation.reading, situation.benchmark),
     }
 
 
@@ -120,6 +121,7 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
     if wanted and failed and not decision.instead and (short := _too_short(situation, wanted)):
         current, last, length = short.instead, None, short.length
     shown = {
+        "judgedRevision": judged_revision(situation) or None,
         "currentRevision": current,
         "updateRevision": wanted,
         "fallbackRevision": last if guarded else None,
@@ -280,7 +282,15 @@ def _ready(situation: Situation, reasons: list[Finding], rollout: ServerCounts) 
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
     message = f"{count}: {rollout.problem.message}" if rollout.problem else count
-    return Finding(kind, "False", ServingReason.ROLLING_OUT, message)
+    return Finding(kind, "False", _why_not_all(situation, rollout), message)
+
+
+def _why_not_all(situation: Situation, rollout: ServerCounts) -> ServingReason:
+    """A revision that is rolled out once is not again: when it scales, or a pod of it starts again."""
+    wanted = situation.decision.revision.digest if situation.decision.revision else None
+    rolled_out = wanted is not None and situation.service.status.current_revision == wanted
+    same = rollout.updated == rollout.replicas and [w.revision for w in situation.observed.workloads] == [wanted]
+    return ServingReason.REPLICAS_NOT_READY if rolled_out and same else ServingReason.ROLLING_OUT
 
 
 def _workload_current(observed: Observed) -> bool:
@@ -352,5 +362,5 @@ def _gives(revision: str, length: float) -> str:
 
 def rolls_out(status: Mapping[str, Any]) -> bool:
     """Whether servers are on their way, so that time alone may change the status."""
-    shown = ConditionType.RECONCILING, ServingReason.ROLLING_OUT
-    return any((c["type"], c["reason"]) == shown for c in status["conditions"])
+    waits = ServingReason.ROLLING_OUT, ServingReason.REPLICAS_NOT_READY
+    return any(c["type"] == ConditionType.RECONCILING and c["reason"] in waits for c in status["conditions"])

@@ -1,7 +1,8 @@
 """Conditions on speculation and autoscaling: none of them keeps a service from being Ready. Pure.
 
-A condition of which nothing new is reported stays as it was: a restart of the operator, or a pause in the traffic,
-changes nothing about the service.
+A condition of which nothing new is reported stays as it was while the same revision serves: a restart of the
+operator, or a pause in the traffic, changes nothing about the service. Another revision begins without conditions
+(`conditions.judged`). What is not known is told anew each time, and what was measured with its revision and time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from tandem.children.metadata import identity
 from tandem.conditions.accepted_length import accepted_length
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.finding import Finding
+from tandem.conditions.judged import as_judged
 from tandem.conditions.situation import Situation
 from tandem.conditions.writes import Reading, drafting, speculation_moved, speculation_status, tokens
 from tandem.errors import Forbidden
@@ -30,7 +32,8 @@ change sides all the time."""
 
 def verdicts(situation: Situation) -> list[Finding]:
     """The conditions. Without a metrics server a benchmark alone has a condition on speculation."""
-    service, reading, benchmark = situation.service, situation.reading, situation.benchmark
+    reading, benchmark = situation.reading, situation.benchmark
+    service = as_judged(situation)
     findings = list(_scaling(situation))
     speculates = service.spec.speculation.decoding_type is not DecodingType.NONE
     if reading:
@@ -95,9 +98,7 @@ def _metrics(service: SpeculativeInferenceService, reading: Reading) -> Finding:
         return Finding(kind, "Unknown", ServingReason.NO_REPORT, message)
     if report.blind and not reading.blind:
         message = f"{counted(report.unknown, 'Ready pod')}, none with metrics yet"
-        before = _before(service, kind)
-        stands = before is not None and before.status != "Unknown"
-        return _as_before(service, kind, ServingReason.PODS_STARTING, message, stands)
+        return _as_before(service, kind, ServingReason.PODS_STARTING, message)
     if report.blind:
         first = f": {report.problems[0]}" if report.problems else ""
         message = f"{counted(report.unknown, 'Ready pod')}, none with metrics that can be read{first}"
@@ -110,7 +111,7 @@ def _metrics(service: SpeculativeInferenceService, reading: Reading) -> Finding:
 def _active(service: SpeculativeInferenceService, decision: Decision, reading: Reading) -> Finding:
     kind, report = ConditionType.SPECULATION_ACTIVE, reading.report
     if reading.idle:
-        message = "no tokens are generated; the figures are of the last traffic"
+        message = "no tokens are generated; the figures of status are of the last traffic"
         return Finding(kind, "Unknown", ServingReason.NO_TRAFFIC, message)
     active = drafting(report) if report else None
     if report is None or (active is None and report.speculation.drafted is None and not report.tokens_per_second):
@@ -123,7 +124,7 @@ def _active(service: SpeculativeInferenceService, decision: Decision, reading: R
         return Finding(kind, "Unknown", ServingReason.NOT_REPORTED, message)
     if active is None:
         return _as_before(service, kind, ServingReason.TOO_FEW_TOKENS, "too few tokens were generated to judge")
-    return Finding(kind, "False", reason, message)
+    return Finding(kind, "False", reason, f"{message}{_seen(report)}")
 
 
 def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -> tuple[Reason, str]:
@@ -176,13 +177,14 @@ def _beneficial(service: SpeculativeInferenceService, reading: Reading, benchmar
     kind, report = ConditionType.SPECULATION_BENEFICIAL, reading.report
     worth, stands = report.worth if report else Worth(), not _shows_benchmark(service)
     if worth.speedup is None and benchmark and (benchmark.worth.speedup is not None or not _shows_traffic(service)):
-        return _by_benchmark(kind, benchmark)
+        return _by_benchmark(service, benchmark)
     if worth.speedup is None and (report is None or not report.tokens_per_second):
-        return _as_before(service, kind, ServingReason.NO_TRAFFIC, "no tokens were generated yet", stands)
+        message = f"no tokens were generated yet; {how_to_measure(service)}"
+        return _as_before(service, kind, ServingReason.NO_TRAFFIC, message, stands)
     if worth.speedup is None:
-        message = worth.message or f"{counted(worth.samples, 'sample')}, too few to judge"
-        return _as_before(service, kind, ServingReason.TOO_FEW_SAMPLES, f"{message}{_how(service)}", stands)
-    finding, before = _by_speedup(kind, worth), _before(service, kind)
+        message = f"{worth.message or 'too little was seen to judge'}; {how_to_measure(service)}"
+        return _as_before(service, kind, ServingReason.TOO_FEW_SAMPLES, message, stands)
+    finding, before = _by_speedup(kind, _dated(worth, report)), _before(service, kind)
     side = {"True": worth.speedup - 1, "False": 1 - worth.speedup}
     if finding.status == "Unknown" and stands and before and side.get(before.status, -1.0) >= -NEAR:
         message = f"{finding.message}; too close to 1 to change the condition"
@@ -190,9 +192,11 @@ def _beneficial(service: SpeculativeInferenceService, reading: Reading, benchmar
     return _unmoved(service, report, finding) if report and stands else finding
 
 
-def _by_benchmark(kind: ConditionType, benchmark: Benchmark) -> Finding:
+def _by_benchmark(service: SpeculativeInferenceService, benchmark: Benchmark) -> Finding:
+    kind = ConditionType.SPECULATION_BENEFICIAL
     if benchmark.reason:
-        return Finding(kind, "Unknown", benchmark.reason, benchmark.worth.message)
+        message = f"{benchmark.worth.message}; {how_to_measure(service)}"
+        return Finding(kind, "Unknown", benchmark.reason, message)
     return _by_speedup(kind, benchmark.worth)
 
 
@@ -217,10 +221,22 @@ def _shows_traffic(service: SpeculativeInferenceService) -> bool:
     return bool(before and before.status != "Unknown") and not _shows_benchmark(service)
 
 
-def _how(service: SpeculativeInferenceService) -> str:
-    if service.spec.runtime.mode is Mode.BLS:
-        return ""
-    return f"; tandem bench {service.name} --against NAME --record measures it"
+def how_to_measure(service: SpeculativeInferenceService) -> str:
+    """The command that does. Where the service cannot run the target alone, it makes another one that does."""
+    by_itself = service.spec.runtime.mode is Mode.BLS and service.spec.draft is not None
+    base = "" if by_itself else " --base"
+    return f"`tandem bench {service.name} -n {service.namespace} --prompts FILE{base} --record` measures it"
+
+
+def _dated(worth: Worth, report: ServiceReport | None) -> Worth:
+    """With the revision and the time in its message: it stands until something else is known."""
+    return worth.model_copy(update={"message": f"{worth.message}{_seen(report)}"}) if report else worth
+
+
+def _seen(report: ServiceReport) -> str:
+    """Of which pods, and when."""
+    revision = f"revision {' and '.join(report.serving)}, " if report.serving else ""
+    return f" ({revision}{report.observed_at})"
 
 
 def _unreachable(service: SpeculativeInferenceService, reading: Reading) -> Iterator[Finding]:
@@ -237,17 +253,16 @@ def _figures(report: ServiceReport) -> str:
     figures = [
         f"acceptance {reported.acceptance_rate:.1%}" if reported.acceptance_rate is not None else "",
         f"mean accepted length {length:.2f}" if length is not None else "",
-        f"{counted(reported.samples, 'step')} in {report.window_seconds:.0f} s",
     ]
-    return ", ".join(filter(None, figures))
+    return f"{', '.join(filter(None, figures))}{_seen(report)}"
 
 
 def _as_before(
     service: SpeculativeInferenceService, kind: ConditionType, reason: Reason, message: str, stands: bool = True
 ) -> Finding:
-    """The condition as it `stands`; Unknown where it does not, or its reason was only that there was no traffic."""
-    before, no_traffic = _before(service, kind), ServingReason.NO_TRAFFIC
-    if stands and before and (before.reason != no_traffic or reason is no_traffic):
+    """The condition as it `stands`; what is not known, it says in its own words of now."""
+    before = _before(service, kind)
+    if stands and before and before.status != "Unknown":
         return Finding(kind, before.status, ExternalReason(before.reason), before.message)
     return Finding(kind, "Unknown", reason, message)
 

@@ -67,11 +67,12 @@ class ShownReport:
 
 def update(before: ShownReport | None, now: ServiceReport, at: float) -> ShownReport:
     """What to show when `now` was read at time `at`: `before`, but for its clocks, unless that changed materially, or
-    was of another service of that name."""
-    if before is None or before.report.uid != now.uid:
+    was of another service of that name, or of other revisions."""
+    if before is None or before.report.uid != now.uid or now.serving not in ((), before.report.serving):
+        stand = standings(before.standings if before and before.report.uid == now.uid else {}, now, at)
         unreachable_at = at if _unreachable(now) else None
         since = at if now.blind else None
-        return ShownReport(now, False, standings({}, now, at), at, at, since, unreachable_at)
+        return ShownReport(now, False, stand, at, at, since, unreachable_at)
     stand = standings(before.standings, now, at)
     unreachable_at = at if _unreachable(now) else before.unreachable_at
     if unreachable_at is not None and at - unreachable_at < UNREACHABLE_SECONDS:
@@ -108,7 +109,8 @@ def _as_unreachable(before: ServiceReport, now: ServiceReport) -> ServiceReport:
 
 def _speculation_of(report: ServiceReport) -> dict[str, object]:
     """What a window without traffic measures no better than one with."""
-    return {"speculation": report.speculation, "worth": report.worth, "advice": report.advice}
+    names = ("serving", "speculation", "worth", "advice")
+    return {name: getattr(report, name) for name in names}
 
 
 def material(before: ServiceReport, now: ServiceReport) -> bool:
@@ -119,7 +121,7 @@ def material(before: ServiceReport, now: ServiceReport) -> bool:
         or speculation_moved(speculation_status(before), speculation_status(now))
         or _decision_moved(before, now)
         or bool(_unreachable(before)) != bool(_unreachable(now))
-        or (now.worth.speedup is None and _load_moved(before, now))
+        or (now.worth.speedup is None and (_load_moved(before, now) or before.worth.message != now.worth.message))
     )
 
 

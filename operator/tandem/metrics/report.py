@@ -96,8 +96,9 @@ class Worth(Wire):
     """Model: from the fitted costs. Probe: measured on requests that ran without speculation. Benchmark: by
     `tandem bench --record`, which the operator reads; no report has it here (`benchmarked_speedup`)."""
     samples: int = 0
-    """Rounds (Model), sequences without speculation (Probe) or requests (Benchmark) behind it."""
+    """Rounds (Model), probes (Probe) or requests (Benchmark) behind it."""
     message: str = ""
+    """How it is known, with its figures; or why it is not, without a figure that changes all the time."""
 
     @property
     def beneficial(self) -> bool | None:
@@ -125,6 +126,9 @@ class ServiceReport(Wire):
     observed_at: str
     """RFC 3339."""
     window_seconds: float
+    serving: tuple[str, ...] = ()
+    """Digests of the revisions whose pods are Ready: what speculation and its worth are of. Several while one takes
+    the other's place; none: no pod is Ready."""
     pods: int = 0
     """Ready pods that reported figures."""
     unknown: int = 0

@@ -85,8 +85,10 @@ class Loop:
         figures = self._store.figures([target.uid for target in known.targets], self._clock(), window)
         problems = {**dict.fromkeys(figures.stuck, STUCK), **problems}
         reasons = [f"{target.name}: {problems[target.uid]}" for target in known.targets if target.uid in problems]
-        made = report(known.service, figures, self._plan(known, figures), window, reasons)
-        return made.model_copy(update={"revisions": by_revision(known.service.spec, self._by_revision(known))})
+        serving = tuple(sorted({target.revision for target in known.targets if target.revision}))
+        made = report(known.service, figures, self._plan(known, figures, serving), window, reasons)
+        by_its_pods = by_revision(known.service.spec, self._by_revision(known))
+        return made.model_copy(update={"serving": serving, "revisions": by_its_pods})
 
     def _by_revision(self, known: Known) -> dict[str, Figures]:
         """Figures of each revision's pods, where the specification asks something of them."""
@@ -98,11 +100,11 @@ class Loop:
         at, window = self._clock(), self._settings.window_seconds
         return {revision: self._store.figures(uids, at, window) for revision, uids in pods.items()}
 
-    def _plan(self, known: Known, figures: Figures) -> PlannerOutput | None:
+    def _plan(self, known: Known, figures: Figures, serving: tuple[str, ...]) -> PlannerOutput | None:
         service = known.service
         try:
             planner = self._planners.setdefault(service.uid, Planner(service.spec))
-            return planner.update(figures, known.replicas, service.spec)
+            return planner.update(figures, known.replicas, service.spec, serving)
         except Exception:  # a defect at one service must not leave all others without figures
             log.exception("no decision for service %s/%s", service.namespace, service.name)
             # What it remembers may be the cause, and would be of every round to come.

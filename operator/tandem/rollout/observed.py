@@ -59,6 +59,17 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """A failure of a container that runs again."""
+
+    problem: Problem
+    since: str
+    """When it was started again, RFC 3339."""
+    lasted: float
+    """Seconds that it had run before."""
+
+
+@dataclass(frozen=True)
 class TaskPod:
     """A pod of a Job."""
 
@@ -122,6 +133,8 @@ class Server:
     ready_since: str = ""
     """When that changed last, RFC 3339, by the API server's clock; empty: never."""
     problem: Problem | None = None
+    restart: Restart | None = None
+    """Its container's last failure, where that runs again."""
     deleting: bool = False
     ended: bool = False
     """Whether none of its containers starts again."""

@@ -21,7 +21,12 @@ class Steady(AdaptiveDraftLength):
         """As a test says."""
         return self.turned_off
 
-    def enter(self, sequence: Hashable, most: int) -> None:
+    @property
+    def probes(self) -> bool:
+        """Nothing is measured."""
+        return False
+
+    def enter(self, sequence: Hashable, most: int, fixed: bool = False) -> None:
         """Who runs does not matter."""
 
     def leave(self, sequence: Hashable) -> None:

@@ -188,7 +188,7 @@ def forwarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], 
             assert f":{port}/" in openai_url
             yield address
 
-        monkeypatch.setattr(app, "find_ready", find)
+        monkeypatch.setattr(app, "find_available", find)
         monkeypatch.setattr(app, "port_forward", forward)
 
     yield found

@@ -11,49 +11,70 @@ import pytest
 
 from tandem.api import GROUP, PLURAL
 from tandem.client.generate import cluster
-from tandem.client.generate.cluster import Found, find_ready, port_forward, read_service
+from tandem.client.generate.cluster import Found, find_available, port_forward, read_service
 from tandem.client.kubectl import Answer, ClusterError, connected, explain
 from tandem.metrics_server.trust import OWN_API_SERVICE
 
 
 def resource(
-    ready: str | None = "True", reason: str = "Available", message: str = "1 of 1 pods", observed: int = 2
+    ready: str | None = "True",
+    reason: str = "ServersAnswer",
+    message: str = "1 of 1 pods",
+    observed: int = 2,
+    available: str | None = None,
 ) -> dict[str, Any]:
     conditions = [{"type": "Ready", "status": ready, "reason": reason, "message": message}] if ready else []
+    if ready:
+        conditions.append(
+            {"type": "Available", "status": available or ready, "reason": "", "message": "none answers"}
+        )
     return {
         "metadata": {"name": "quick", "namespace": "demo", "generation": 2},
         "status": {"observedGeneration": observed, "conditions": conditions},
     }
 
 
+UNSEEN = "the operator has not acted on it yet: check that it runs"
 PROBLEMS = [
-    # name, resource, problem
-    ("ready", resource(), ""),
+    # name, resource, why no server answers, why they may be of another revision
+    ("ready", resource(), "", ""),
+    ("a replica is pending", resource("False", "ReplicasNotReady", "1 of 2", available="True"), "", ""),
+    ("all are", resource("False", "ReplicasNotReady", "0 of 2"), "none answers", ""),
+    ("it rolls out", resource("False", "RollingOut", "1 of 2", available="True"), "", "RollingOut: 1 of 2"),
+    ("a refusal, and what was serves on", resource("False", "No", "no", available="True"), "", "No: no"),
     (
         "not ready",
         resource("False", "UnknownProfile", "no profile 'x': write reference"),
         "UnknownProfile: no profile 'x': write reference",
+        "",
     ),
-    ("nothing serves", resource("True", "ScaledToZero", "spec.replicas is 0"), "ScaledToZero: spec.replicas is 0"),
+    (
+        "nothing serves",
+        resource("True", "ScaledToZero", "spec.replicas is 0", available="False"),
+        "ScaledToZero: spec.replicas is 0",
+        "",
+    ),
     (
         "no operator looked at it",
         resource(None, observed=-1),
-        "the operator has not acted on it yet: check that it runs",
+        UNSEEN,
+        "",
     ),
-    ("unknown is not ready", resource("Unknown", "Starting", "0 of 1"), "Starting: 0 of 1"),
-    ("ready for an older spec", resource(observed=1), "the operator has not acted on it yet: check that it runs"),
-    ("no condition", resource(None), "the operator has not acted on it yet: check that it runs"),
+    ("unknown is not ready", resource("Unknown", "Starting", "0 of 1"), "Starting: 0 of 1", ""),
+    ("ready for an older spec", resource(observed=1), "", UNSEEN),
+    ("no condition", resource(None), UNSEEN, ""),
     (
         "no status at all",
         {"metadata": {"name": "quick", "namespace": "demo", "generation": 1}},
-        "the operator has not acted on it yet: check that it runs",
+        UNSEEN,
+        "",
     ),
 ]
 
 
-@pytest.mark.parametrize(("obj", "problem"), [p[1:] for p in PROBLEMS], ids=[p[0] for p in PROBLEMS])
-def test_read_service(obj: dict[str, Any], problem: str) -> None:
-    assert read_service(obj) == Found("quick", "demo", problem)
+@pytest.mark.parametrize(("obj", "problem", "rollout"), [p[1:] for p in PROBLEMS], ids=[p[0] for p in PROBLEMS])
+def test_read_service(obj: dict[str, Any], problem: str, rollout: str) -> None:
+    assert read_service(obj) == Found("quick", "demo", problem, rollout=rollout)
 
 
 def test_a_service_s_openai_endpoint_is_read_too() -> None:
@@ -160,7 +181,7 @@ def ignore(_: str) -> None:
 
 async def test_a_service_is_read_in_its_namespace(kubectl: FakeKubectl) -> None:
     kubectl.answers(resource())
-    assert await find_ready("quick", "demo", 0, ignore) == Found("quick", "demo", "")
+    assert await find_available("quick", "demo", 0, ignore) == Found("quick", "demo", "")
     assert kubectl.read("calls").startswith("get speculativeinferenceservices.serving.tandem.dev quick")
     assert "--namespace demo" in kubectl.read("calls")
 
@@ -168,29 +189,39 @@ async def test_a_service_is_read_in_its_namespace(kubectl: FakeKubectl) -> None:
 async def test_waiting_says_for_what_and_ends_when_ready(kubectl: FakeKubectl) -> None:
     kubectl.answers(resource("False", "Starting", "0 of 1"), resource("False", "Starting", "0 of 1"), resource())
     said: list[str] = []
-    found = await find_ready("quick", None, 10, said.append)
+    found = await find_available("quick", None, 10, said.append)
     assert not found.problem
     assert set(said) == {"waiting for demo/quick: Starting: 0 of 1"}
     assert "--namespace" not in kubectl.read("calls"), "kubectl knows the context's namespace"
 
 
+async def test_a_rollout_is_waited_for_and_holds_up_nobody_longer(kubectl: FakeKubectl) -> None:
+    rolling = resource("False", "RollingOut", "1 of 2", available="True")
+    kubectl.answers(rolling, resource())
+    said: list[str] = []
+    assert not (await find_available("quick", None, 10, said.append)).rollout
+    assert said == ["waiting for demo/quick: RollingOut: 1 of 2"]
+    kubectl.answers(rolling)
+    assert (await find_available("quick", None, 0.03, ignore)).rollout == "RollingOut: 1 of 2"
+
+
 @pytest.mark.parametrize(("wait", "hint"), [(0, r" \(--wait SECONDS waits for it\)"), (0.03, "")])
 async def test_not_ready_in_time(kubectl: FakeKubectl, wait: float, hint: str) -> None:
     kubectl.answers(resource("False", "Starting", "0 of 1"))
-    with pytest.raises(ClusterError, match=f"^demo/quick is not Ready: Starting: 0 of 1{hint}$"):
-        await find_ready("quick", None, wait, ignore)
+    with pytest.raises(ClusterError, match=f"^no server of demo/quick answers: Starting: 0 of 1{hint}$"):
+        await find_available("quick", None, wait, ignore)
 
 
 async def test_kubectl_s_own_error_is_passed_on(kubectl: FakeKubectl) -> None:
     kubectl.script("echo 'noise' >&2; echo 'Error from server (NotFound): no such thing' >&2; exit 1")
     with pytest.raises(ClusterError, match=r"^Error from server \(NotFound\): no such thing"):
-        await find_ready("quick", None, 0, ignore)
+        await find_available("quick", None, 0, ignore)
 
 
 async def test_without_kubectl_there_is_another_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match=r"kubectl is not in PATH: install it, or give --url"):
-        await find_ready("quick", None, 0, ignore)
+        await find_available("quick", None, 0, ignore)
 
 
 FORWARD = """echo "$@" > calls; echo $$ > pid

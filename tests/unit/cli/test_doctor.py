@@ -184,6 +184,15 @@ def claim(*modes: str, phase: str = "Bound") -> Object:
     return {"spec": {"accessModes": [*modes]}, "status": {"phase": phase}}
 
 
+def told(kind: str, status: str, reason: str = "R") -> Facts:
+    """Of the quickstart, whose status has a condition."""
+    made = parse(QUICKSTART)
+    condition = {"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "now"}
+    status_of_it = type(made.status).model_validate({"conditions": [condition]})
+    return Facts(service=made.model_copy(update={"status": status_of_it}))
+
+
+GOES = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 SERVICE: list[tuple[str, Any, Facts, State, str]] = [
     ("RWX", service.claim, facts(HUB, claim=claim("ReadWriteMany")), OK, "Bound, ReadWriteMany"),
     ("one node", service.claim, facts(HUB, claim=claim("ReadWriteOnce")), OK, "ReadWriteOnce"),
@@ -194,6 +203,8 @@ SERVICE: list[tuple[str, Any, Facts, State, str]] = [
         FAIL,
         "there may be 2 replicas",
     ),
+    ("no volume yet", service.claim, facts(HUB, claim=claim("ReadWriteMany", phase="Pending")), FAIL, "is Pending"),
+    ("it goes", service.claim, facts(HUB, claim={**claim("ReadWriteMany"), **GOES}), FAIL, "is being deleted"),
     ("a lost volume", service.claim, facts(HUB, claim=claim("ReadWriteMany", phase="Lost")), FAIL, "lost its volume"),
     ("made later", service.claim, facts(HUB), OK, "made by the operator"),
     ("named, not there", service.claim, facts({**HUB, "storage__cache__claimName": "models"}), FAIL, "models"),
@@ -219,6 +230,16 @@ SERVICE: list[tuple[str, Any, Facts, State, str]] = [
     ),
     ("no room", service.quota, facts(GPUS, quotas=[quota("8", "5")]), FAIL, "leaves 3 requests.nvidia.com/gpu"),
     ("its state", service.state, facts(HUB), WARN, "the operator has not acted on this spec yet"),
+    (
+        "killed again and again",
+        service.conditions,
+        told("PodsHealthy", "False", "ContainerFails"),
+        FAIL,
+        "ContainerFails",
+    ),
+    ("an engine fails", service.conditions, told("EngineHealthy", "False"), FAIL, "R: m"),
+    ("it scales no more", service.conditions, told("ScalingActive", "False"), WARN, "R: m"),
+    ("speculation harms", service.conditions, told("SpeculationBeneficial", "False"), WARN, "R: m"),
     ("an unknown profile", service.profile, facts({"runtime__profile": "ours"}), WARN, "give --settings"),
     (
         "no KEDA",
@@ -241,6 +262,13 @@ def test_a_class_that_is_not_there_is_a_fault() -> None:
     made = facts({**HUB, "storage__cache__storageClassName": "fast"}, storage_classes=[NFS])
     first, second = service.claim(made)
     assert (first.state, second.state, "there is shared" in second.message) == (OK, FAIL, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("PodsHealthy", "True"), ("Ready", "False"), ("Available", "True"), ("OfTomorrow", "False")]
+)
+def test_conditions_that_are_no_problem_of_their_own_are_left_out(kind: str, status: str) -> None:
+    assert [*service.conditions(told(kind, status))] == []
 
 
 @pytest.mark.parametrize(
@@ -320,6 +348,7 @@ def test_a_failure_fails_and_a_warning_does_not() -> None:
         Facts(version=version("v1.36.0"), definitions={DEFINITION: definition()}, operators=[deployment()])
     )
     assert not failed(every)
+    assert failed(every, strict=True)
     assert verdict(every) == "0 failures, 3 warnings"
     assert failed(examine(replace(Facts(), operators=[])))
 

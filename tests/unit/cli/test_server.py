@@ -96,7 +96,7 @@ async def test_a_pod_that_goes_is_told_by_its_service(monkeypatch: pytest.Monkey
     async def forward(_: Found) -> AsyncIterator[str]:
         yield "127.0.0.1:40123"
 
-    monkeypatch.setattr(app, "find_ready", found)
+    monkeypatch.setattr(app, "find_available", found)
     monkeypatch.setattr(app, "port_forward", forward)
     with pytest.raises(UnreachableError, match=r"^no answer; .*: see `tandem status quick --namespace demo`$"):
         async with app.connect(app.Endpoint("quick"), Progress(Console(file=io.StringIO()))):

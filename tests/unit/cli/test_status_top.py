@@ -100,6 +100,10 @@ def test_wide_shows_where_pods_are_and_how_often_they_restarted() -> None:
     assert "llama-server-a  0123456789  no node yet  -  0 restarts  pod" in shown
 
 
+SENTENCE = "0.90 times"
+"""What the condition says of the service: `status` shows it with the condition, above."""
+
+
 def shown(board: top.ServiceTable, *, everywhere: bool = False) -> list[list[str]]:
     console = Console(width=200, file=io.StringIO())
     with console.capture() as capture:
@@ -111,7 +115,11 @@ BUSY = {top.TOKENS: {("team-a", "llama"): 1234.0}, top.RUNNING: {("team-a", "lla
 
 
 def test_top_shows_load_and_worth() -> None:
-    header, row = shown(top.ServiceTable([service()], BUSY))
+    header, row, worth = shown(top.ServiceTable([service()], BUSY))
+    assert " ".join(worth) == f"llama: {SENTENCE}"
+    assert SENTENCE in SHOWN
+    (one,) = top.as_object(top.ServiceTable([service()], BUSY))["services"]
+    assert one["worth"] == SENTENCE
     assert " ".join(header) == "NAME TYPE READY REPLICAS RUN WAIT TOKENS/S ACCEPTED LENGTH SPEED-UP AGE WHY"
     assert " ".join(row) == "llama DraftTarget True 2/2 > 3 12 - 1,234 75.3% 3.90 0.90x 2 min Demand"
 
@@ -119,9 +127,10 @@ def test_top_shows_load_and_worth() -> None:
 def test_top_puts_the_busiest_first_and_shows_what_is_not_known_as_such() -> None:
     quiet = service(speculation=None, autoscaling=None, conditions=[], readyReplicas=None)
     quiet = quiet.model_copy(update={"metadata": {**quiet.metadata, "name": "aaa"}})
-    header, first, second = shown(top.ServiceTable([quiet, service()], BUSY), everywhere=True)
+    header, first, second, worth = shown(top.ServiceTable([quiet, service()], BUSY), everywhere=True)
     assert header[0] == "NAMESPACE"
     assert first[:2] == ["team-a", "llama"]
+    assert worth[0] == "team-a/llama:"
     assert second[1:] == ["aaa", "DraftTarget", "-", "0/2", "-", "-", "-", "-", "-", "-", "-", "-"]
 
 

@@ -112,6 +112,31 @@ async def test_events(
     assert [f"{event['type']}/{event['reason']}" for event in api.created] == wanted, reason
 
 
+KILLED = ("PodsHealthy", "False", "ContainerFails")
+UP, DOWN = ("Ready", "True", "ServersAnswer"), ("Ready", "False", "ReplicasNotReady")
+LOOP: list[tuple[str, list[tuple[str, str, str]], list[str]]] = [
+    ("it serves", [UP], ["Normal/ServersAnswer"]),
+    ("its container is killed", [DOWN, KILLED], ["Warning/ContainerFails"]),
+    ("it starts again", [DOWN, KILLED], []),
+    ("it answers", [UP, KILLED], []),
+    ("and is killed again", [DOWN, KILLED], []),
+    ("it answers once more", [UP, KILLED], []),
+    ("the specification is refused meanwhile", [("Ready", "False", "UnknownProfile"), KILLED], ["Warning/NotReady"]),
+    ("and taken back", [UP, KILLED], []),
+    ("it has run for long enough", [UP], ["Normal/ServersAnswer"]),
+    ("and goes on", [UP], []),
+]
+
+
+async def test_a_failure_that_comes_again_and_again_has_one_event() -> None:
+    service = parse(QUICKSTART)
+    for reason, after, wanted in LOOP:
+        api, status = FakeApi(), {"conditions": [condition(*one) for one in after]}
+        await record_transitions(api, Leader(), service, status)  # type: ignore[arg-type]
+        assert [f"{event['type']}/{event['reason']}" for event in api.created] == wanted, reason
+        service = service.model_copy(update={"status": type(service.status).model_validate(status)})
+
+
 MANY = [
     condition("SpecAccepted", "True", "Valid"),
     condition("Reconciling", "True", "FetchRunning"),

@@ -106,6 +106,28 @@ ROWS: list[dict[str, Any]] = yaml.safe_load("""
       - name: task
         state: {terminated: {exitCode: 1, startedAt: "2026-01-01T00:00:00Z", message: no space left}}
   problem: "ContainerFails: pod p, container task: exit code 1: no space left"
+- reason: it was killed, runs again, and does not answer yet
+  status:
+    conditions: [{type: Ready, status: "False"}]
+    containerStatuses:
+      - name: triton
+        ready: false
+        state: {running: {startedAt: "2026-01-01T00:06:00Z"}}
+        lastState: {terminated: {exitCode: 137, reason: OOMKilled}}
+  problem: "ContainerFails: pod p, container triton: starts again after exit code 137: OOMKilled"
+- reason: it ended well, and runs again
+  status:
+    conditions: [{type: Ready, status: "False"}]
+    containerStatuses:
+      - name: triton
+        ready: false
+        state: {running: {startedAt: "2026-01-01T00:06:00Z"}}
+        lastState: {terminated: {exitCode: 0, reason: Completed}}
+- reason: it was killed, and answers again
+  status:
+    conditions: [{type: Ready, status: "True"}]
+    containerStatuses:
+      - {name: triton, ready: true, state: {running: {}}, lastState: {terminated: {exitCode: 137}}}
 - reason: it serves
   status:
     conditions: [{type: Ready, status: "True"}]
@@ -152,6 +174,50 @@ def test_it_is_a_condition_with_its_reason_and_goes_when_it_is_over(settings: Se
         assert [c["reason"] for c in found if c["type"] == "PodsHealthy"] == ([shown] if shown else [])
         (available,) = [c for c in found if c["type"] == "Available"]
         assert ("no healthy devices" in available["message"]) is bool(shown)
+
+
+DIED = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2025-12-31T23:50:00Z"}
+AGAIN: list[tuple[str, bool, dict[str, Any], str, str | None]] = [
+    # reason, ready, how it ended, when it was started again (now is 00:00), whether PodsHealthy shows it
+    ("it does not answer yet", False, DIED, "2025-12-31T23:00:00Z", "starts again after exit code 137: OOMKilled"),
+    (
+        "it answers, and ran for longer before",
+        True,
+        {**DIED, "finishedAt": "2025-12-31T23:55:00Z"},
+        "2025-12-31T23:55:10Z",
+        "started again after exit code 137: OOMKilled",
+    ),
+    ("for as long as before", True, {**DIED, "finishedAt": "2025-12-31T23:55:00Z"}, "2025-12-31T23:55:00Z", None),
+    ("after days, ten minutes", True, {**DIED, "finishedAt": "2026-01-31T00:00:00Z"}, "2025-12-31T23:50:00Z", None),
+    ("it ended well", True, {**DIED, "exitCode": 0, "finishedAt": "2025-12-31T23:55:00Z"}, NOW, None),
+]
+
+
+@pytest.mark.parametrize(("reason", "ready", "ended", "since", "shown"), AGAIN, ids=[row[0] for row in AGAIN])
+def test_a_failure_is_shown_until_its_container_is_well_again(
+    settings: Settings, reason: str, ready: bool, ended: dict[str, Any], since: str, shown: str | None
+) -> None:
+    """A loop of failures is one problem, not a start between any two."""
+    world, service = World(settings), parse(QUICKSTART)
+    bring_up(world, service)
+    container = {
+        "name": "triton",
+        "ready": ready,
+        "state": {"running": {"startedAt": since}},
+        "lastState": {"terminated": ended},
+    }
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    status_of_pod = {"phase": "Running", "conditions": conditions, "containerStatuses": [container]}
+    labels = world.pods[0]["metadata"]["labels"]
+    world.pods = [{"kind": "Pod", "metadata": {"name": "p", "labels": labels}, "status": status_of_pod}]
+    decision, _ = world.step(service)
+    found = {c["type"]: c for c in status(Situation(service, decision, world.observed(), NOW))["conditions"]}
+    assert (found["Available"]["status"] == "True") is ready
+    assert ("PodsHealthy" in found) is bool(shown), reason
+    if shown:
+        assert shown in found["PodsHealthy"]["message"]
+    if not ready:
+        assert shown in found["Available"]["message"], "not that it is starting"  # type: ignore[operator]
 
 
 def test_of_a_job_the_last_pod_counts_and_one_that_is_done_does_not(settings: Settings) -> None:

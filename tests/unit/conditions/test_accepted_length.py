@@ -174,6 +174,26 @@ def test_without_a_metrics_server_nothing_is_known() -> None:
     assert "metricsServer.enabled" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("reason", "windows", "wanted"),
+    [("long enough", [HIGH], UNKNOWN), ("too short", [LOW, LOW], LITTLE)],
+    ids=["long enough is known of the old revision only", "too short stands until the next one is judged"],
+)
+def test_another_revision(reason: str, windows: list[ServiceReport], wanted: str) -> None:
+    before = found(service(), read(*windows))
+    assert before
+    assert before.message.endswith("(revision new)")
+    shown_before = {
+        "type": KIND,
+        "lastTransitionTime": NOW,
+        **{k: getattr(before, k) for k in ("status", "reason", "message")},
+    }
+    later = service().model_copy(update={"status": ServiceStatus.model_validate({"conditions": [shown_before]})})
+    next_one = Observed(workloads=[Workload(Live("Deployment", "quickstart-server"), "newer")])
+    (kept,) = accepted_length(Situation(later, Decision(), next_one, NOW, reading=read(NONE)))
+    assert f"{kept.status}/{kept.reason}" == wanted, reason
+
+
 def test_an_operator_that_starts_says_what_it_said_before() -> None:
     """It has seen no two windows, and then sees them with other numbers."""
     before = found(service(), read(LOW, LOW))

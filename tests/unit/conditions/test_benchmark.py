@@ -76,15 +76,15 @@ def test_a_result_tells_its_worth_with_its_samples() -> None:
     worth = read(result(level(4, 1.5), against="alone")).worth
     assert (worth.speedup, worth.low, worth.high, worth.source, worth.samples) == (1.5, 1.4, 1.6, "Benchmark", 120)
     assert worth.message == (
-        "1.50 times the target alone (1.40 to 1.60) with 4 streams, by tandem bench at 2026-01-01T00:00:00Z"
-        " against alone: 3 pairs of windows, 120 requests"
+        "1.50 times the target alone (1.40 to 1.60) with 4 streams, by tandem bench against alone: 3 pairs of"
+        " windows, 120 requests (revision 0a1b2c3d4e, 2026-01-01T00:00:00Z)"
     )
 
 
 def test_a_time_of_another_zone_is_told_in_utc() -> None:
     said = read(result(at="2026-01-01T01:30:00.5+02:00"))
     assert said.at == "2025-12-31T23:30:00Z"
-    assert "by tandem bench at 2025-12-31T23:30:00Z" in said.worth.message
+    assert said.worth.message.endswith(", 2025-12-31T23:30:00Z)")
 
 
 LOADS = [
@@ -283,4 +283,6 @@ def test_who_does_not_know_is_told_how_to_measure(settings: Settings) -> None:
         for f in verdicts(Situation(serving(), decision, Observed(), NOW, reading=Reading(UNTOLD)))
         if f.type == "SpeculationBeneficial"
     ]
-    assert found.message == "not seen; tandem bench quickstart --against NAME --record measures it"
+    assert found.message == (
+        "not seen; `tandem bench quickstart -n default --prompts FILE --base --record` measures it"
+    )

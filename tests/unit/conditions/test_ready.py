@@ -191,6 +191,32 @@ def test_no_replicas_are_ready_and_no_revision_that_serves(settings: Settings) -
     assert "currentRevision" not in found
 
 
+SHORT: list[tuple[str, list[str], bool, tuple[str, str]]] = [
+    # reason, revisions of pods that do not answer beside one that does, whether it was rolled out, Ready
+    ("a further replica does not answer yet", ["same"], True, ("False", "ReplicasNotReady")),
+    ("it is not made yet", [], True, ("False", "ReplicasNotReady")),
+    ("its first rollout", ["same"], False, ("False", "RollingOut")),
+    ("a pod of another revision is left", ["other"], True, ("False", "RollingOut")),
+]
+
+
+@pytest.mark.parametrize(("reason", "others", "rolled_out", "ready"), SHORT, ids=[row[0] for row in SHORT])
+def test_a_replica_that_is_missing_is_no_rollout(
+    settings: Settings, reason: str, others: list[str], rolled_out: bool, ready: tuple[str, str]
+) -> None:
+    world, service = World(settings), parse(QUICKSTART)
+    decision = bring_up(world, service)
+    assert decision.revision
+    before = type(service.status)(current_revision=decision.revision.digest if rolled_out else None)
+    service = service.model_copy(update={"status": before, "spec": service.spec.model_copy(update={"replicas": 2})})
+    digest = decision.revision.digest
+    world.pods = [pod(digest), *(pod(digest if each == "same" else "r0", ready=False) for each in others)]
+    found = conditions(status(Situation(service, decision, world.observed(), NOW)))
+    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ready, reason
+    assert found["Reconciling"]["reason"] == ready[1]
+    assert found["Available"]["status"] == "True", "one answers"
+
+
 def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceService, settings: Settings) -> None:
     observed = Observed()
     found = status(Situation(service, decide(service, settings, observed), observed, NOW))

@@ -9,7 +9,7 @@ from support.reports import quiet, report, sure
 from support.services import QUICKSTART, parse
 from support.world import observed_of
 from tandem import children
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import SpeculationStatus, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
 from tandem.conditions.ready import status
@@ -194,6 +194,94 @@ def test_speculation_beneficial(reason: str, reading: Reading, before: str, want
     if before:
         service = with_condition(service, "SpeculationBeneficial", before)
     assert shown(service, "SpeculationBeneficial", reading, settings) == wanted, reason
+
+
+OLD, NEW = "aaaa", "bbbb"
+UNTOLD: dict[str, Any] = {"worth": {"speedup": None, "low": None, "high": None, "message": "what is so now"}}
+KEPT: list[tuple[str, str, str, Reading, str, str]] = [
+    # reason, condition of revision OLD before, revision that is to serve, reading, condition, part of its message
+    (
+        "it is still not known, and why is told anew",
+        "SpeculationBeneficial=Unknown/TooFewSamples",
+        OLD,
+        Reading(report(**UNTOLD, serving=[OLD])),
+        "Unknown/TooFewSamples",
+        "what is so now; `tandem bench quickstart -n default --prompts FILE --record` measures it",
+    ),
+    (
+        "it was faster, and nothing else is known",
+        "SpeculationBeneficial=True/Faster",
+        OLD,
+        Reading(report(**UNTOLD, serving=[OLD])),
+        "True/Faster",
+        "m",
+    ),
+    ("a restart of the operator", "SpeculationBeneficial=True/Faster", OLD, Reading(), "True/Faster", "m"),
+    (
+        "another revision serves",
+        "SpeculationBeneficial=True/Faster",
+        NEW,
+        Reading(report(**UNTOLD, serving=[NEW])),
+        "Unknown/TooFewSamples",
+        "what is so now",
+    ),
+    (
+        "both serve",
+        "SpeculationBeneficial=True/Faster",
+        NEW,
+        Reading(report(**UNTOLD, serving=[OLD, NEW])),
+        "Unknown/TooFewSamples",
+        "what is so now",
+    ),
+    ("a restart in between", "SpeculationBeneficial=True/Faster", NEW, Reading(), "Unknown/NoTraffic", "no tokens"),
+    (
+        "it was slower",
+        "SpeculationBeneficial=False/Slower",
+        NEW,
+        Reading(quiet(serving=[NEW])),
+        "Unknown/NoTraffic",
+        "no tokens were generated yet; `tandem bench",
+    ),
+    (
+        "near 1 is another side for another revision",
+        "SpeculationBeneficial=True/Faster",
+        NEW,
+        Reading(report(worth={"speedup": 0.98, "low": 0.9, "high": 1.06}, serving=[NEW])),
+        "Unknown/NoClearDifference",
+        f"(revision {NEW}, 2026-01-01T00:00:00Z)",
+    ),
+    ("drafts of another revision", "SpeculationActive=True/DraftTokensSeen", NEW, Reading(), "Unknown/NoTraffic", ""),
+    (
+        "what another revision drafted is no sign of an engine that stopped",
+        "SpeculationActive=True/DraftTokensSeen",
+        NEW,
+        Reading(report(**NOTHING_DRAFTED, serving=[NEW])),
+        "False/NoDraftTokens",
+        f"(revision {NEW}, 2026-01-01T00:00:00Z)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("reason", "before", "live", "reading", "wanted", "message"), KEPT, ids=[row[0] for row in KEPT]
+)
+def test_what_was_known_is_of_its_revision(
+    reason: str, before: str, live: str, reading: Reading, wanted: str, message: str, settings: Settings
+) -> None:
+    kind, _, was = before.partition("=")
+    service = with_condition(parse(QUICKSTART, **FIXED), kind, was)
+    told = {"acceptance_rate": 0.5, "observed_at": NOW}
+    known = {"judged_revision": OLD, "speculation": SpeculationStatus.model_validate(told)}
+    service = service.model_copy(update={"status": service.status.model_copy(update=known)})
+    observed = Observed(workloads=[Workload(Live("Deployment", "s"), revision=live)])
+    shown = status(Situation(service, decide(service, settings, Observed()), observed, NOW, reading=reading))
+    found = next(c for c in shown["conditions"] if c["type"] == kind)
+    assert f"{found['status']}/{found['reason']}" == wanted, reason
+    assert message in found["message"], reason
+    judged = "+".join(shown["judgedRevision"].split(" and "))
+    assert judged == ("+".join(reading.report.serving) if reading.report else live)
+    ours = shown.get("speculation", {}).get("acceptanceRate") == 0.5
+    assert ours is (judged == OLD and not (reading.report and reading.report.speculation.acceptance_rate)), "figures"
 
 
 METRICS: list[tuple[str, Reading, str]] = [

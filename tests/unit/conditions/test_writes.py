@@ -111,6 +111,22 @@ def test_another_load_is_news_where_the_traffic_shows_no_speedup(
     assert not material(fewer, one), "up to one at once loads are alike"
 
 
+def test_why_the_speedup_is_not_known_is_news() -> None:
+    few, alone = (report(worth={"speedup": None, "message": message}) for message in ("too few", "no step alone"))
+    assert material(few, alone)
+    assert not material(few, few)
+    told = update(update(None, few, 0.0), alone, 60.0)
+    assert told.report.worth.message == "no step alone"
+
+
+def test_figures_of_other_revisions_are_shown_at_once_and_not_mixed_with_those_of_before() -> None:
+    old, new = report(serving=["a"]), quiet(serving=["b"])
+    assert update(update(None, old, 0.0), new, 1.0).report == new
+    none = quiet(serving=[], pods=0)
+    kept = update(update(None, old, 0.0), none, 60.0).report
+    assert (kept.serving, kept.worth) == (("a",), old.worth), "no pod is Ready: nothing else is known"
+
+
 def test_why_nothing_is_drafted_is_news() -> None:
     """A load above the schedule's last step, and then below it: the engine should draft again."""
 

@@ -229,10 +229,10 @@ async def test_a_defect_that_one_service_finds_costs_the_others_nothing(
     cluster.add("good", maxReplicas=4)
     update = Planner.update
 
-    def broken(planner: Planner, figures: object, replicas: object, spec: object) -> object:
+    def broken(planner: Planner, figures: object, replicas: object, spec: object, serving: object) -> object:
         if spec is cluster.services[0].service.spec:
             raise ZeroDivisionError
-        return update(planner, figures, replicas, spec)  # type: ignore[arg-type]  # passed on
+        return update(planner, figures, replicas, spec, serving)  # type: ignore[arg-type]  # passed on
 
     monkeypatch.setattr(Planner, "update", broken)
     await rounds(loop, clock, 3)

@@ -127,7 +127,7 @@ async def test_while_servers_are_on_their_way_it_looks_again(cluster: Cluster) -
         found["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
         cluster.server.store.put("pods", found)
     assert await cluster.reconcile() is Next.LATER
-    assert cluster.conditions()["Reconciling"] == "True/RollingOut"
+    assert cluster.conditions()["Reconciling"] == "True/ReplicasNotReady"
 
 
 async def test_while_a_claim_is_awaited_it_looks_again(cluster: Cluster) -> None:

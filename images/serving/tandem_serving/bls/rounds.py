@@ -65,6 +65,7 @@ class Rounds:
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
         self._out: set[Batch[BlsSequence]] = set()
+        self._probing = False
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
@@ -131,7 +132,7 @@ class Rounds:
             self._schedule.enter(sequence.key)
             with self._ends_alone(sequence):
                 if sequence.draft_length:
-                    self._policy.enter(sequence, sequence.draft_length)
+                    self._policy.enter(sequence, sequence.draft_length, sequence.fixed)
                 self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
 
     def _let_go(self, sequence: BlsSequence) -> None:
@@ -206,8 +207,7 @@ class Rounds:
         verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
         drafted = in_flight.drafted(outputs)
         if verifies:
-            with self._measuring:
-                self._policy.rounds_ended(len(outputs) if drafted else in_flight.new_tokens(outputs), drafted)
+            self._rounds_ended(len(outputs) if drafted else in_flight.new_tokens(outputs), drafted)
         for index, output in outputs:
             in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
@@ -217,11 +217,19 @@ class Rounds:
                 with self._ends_alone(row.sequence):
                     self._answer(row, output, drafted)
 
+    def _rounds_ended(self, rows: int, drafted: int) -> None:
+        """Tell the policy, which may choose anew; what ended is of a probe where one is on until then."""
+        with self._measuring:
+            probing = self._policy.probing
+            if probing and not self._probing:
+                self._metrics.add(m.PROBES, 1)
+            self._probing = probing
+            self._policy.rounds_ended(rows, drafted)
+
     def streamed(self, parts: Iterable[Part]) -> None:
         """Take parts of streams into their sequences; those that are to draft again leave their streams."""
         for in_flight, sequence, part in self.streams.wanted(parts):
-            with self._measuring:
-                self._policy.rounds_ended(len(part.ids), 0)
+            self._rounds_ended(len(part.ids), 0)
             goes_on = False
             with self._ends_alone(sequence):
                 goes_on = self._goes_on(sequence, part)
@@ -264,7 +272,8 @@ class Rounds:
 
     def _gained(self, sequence: BlsSequence, step: NewTokens, drafted: int = 0) -> None:
         """Have a sequence's new tokens delivered; it makes no more calls where they are its last."""
-        self.outgoing.append((sequence, self._departing(sequence, sequence.take(step))))
+        probe = self._probing and not drafted
+        self.outgoing.append((sequence, self._departing(sequence, sequence.take(step, probe))))
         with self._measuring:
             self._policy.acceptance.observe(drafted, step.accepted)
         if sequence.over:

@@ -53,8 +53,8 @@ class BlsSequence:
     """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
-    on what else runs. `over`: its last token is known; `stopped`: a stop word ended its text; `retired`: it makes no
-    more calls. `number`: names it, to the server.
+    on what else runs. `asked`: its request asks for its draft length. `over`: its last token is known; `stopped`: a
+    stop word ended its text; `retired`: it makes no more calls. `number`: names it, to the server.
     """
 
     request: ActiveRequest[BlsChunk]
@@ -65,6 +65,7 @@ class BlsSequence:
     draft_length: int
     probe: bool = False
     reproducible: bool = False
+    asked: bool = False
     over: bool = False
     stopped: bool = False
     retired: bool = False
@@ -87,6 +88,11 @@ class BlsSequence:
         return bool(self._last_at)
 
     @property
+    def fixed(self) -> bool:
+        """Whether its draft length is not to change to measure something."""
+        return self.reproducible or self.asked
+
+    @property
     def alive(self) -> bool:
         """Whether anybody waits for more of it."""
         return not (self.over or self.stopped or self.request.over)
@@ -107,11 +113,12 @@ class BlsSequence:
         else:
             self._pause = 0
 
-    def take(self, step: NewTokens) -> MakeChunks:
-        """Take a step; making its chunks is left to the delivery. A stop word is found there, while the next round is
-        under way, which is then in vain: that costs less than all engines waiting for texts."""
+    def take(self, step: NewTokens, probe: bool = False) -> MakeChunks:
+        """Take a step, which may be of a `probe` of all sequences; making its chunks is left to the delivery. A stop
+        word is found there, while the next round is under way, which is then in vain: that costs less than all
+        engines waiting for texts."""
         self.over = bool(step.finish)
-        return lambda: self._make(step)
+        return lambda: self._make(step, self.probe or probe)
 
     def count_draft_failure(self) -> None:
         """Count it, once, among those that went on with the target alone for the draft engine's sake."""
@@ -119,14 +126,14 @@ class BlsSequence:
             self._undrafted = True
             self.metrics.add(m.DRAFT_FAILURES, 1)
 
-    def _make(self, step: NewTokens) -> list[AddressedChunk[BlsChunk]]:
+    def _make(self, step: NewTokens, probe: bool) -> list[AddressedChunk[BlsChunk]]:
         if self.stopped:
             return []
         try:
             chunks = self.writer.write(step)
             self.stopped = self.writer.over and not step.finish
             with UNCOUNTED:
-                self._count(step, self.writer.used)
+                self._count(step, self.writer.used, probe)
         except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
             self.over = True
@@ -135,13 +142,13 @@ class BlsSequence:
             return []
         return [AddressedChunk(self.request, chunk) for chunk in chunks]
 
-    def _count(self, step: NewTokens, tokens: int) -> None:
+    def _count(self, step: NewTokens, tokens: int, probe: bool) -> None:
         last_at, now, metrics = self._last_at, time.monotonic(), self.metrics
         self._last_at = now
         if not last_at:
             metrics.observe(m.FIRST_TOKEN, now - self.request.arrived)
         elif tokens:
-            for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + self.probe]:
+            for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + probe]:
                 metrics.observe(family, (now - last_at) / tokens, tokens)
         metrics.step(tokens, step.drafted, step.accepted)
         if self.writer.over:

@@ -80,7 +80,7 @@ class BlsService:
         self._bind = bind
         self._options = options
         self._closed = threading.Event()
-        probes = (m.PROBES,) if options.probe_share else ()
+        probes = (m.PROBES,) if options.probe_share or policy.probes else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
         self._active: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self.engine = EngineWatch(options.target, self.metrics, EngineHealth(options.canary_seconds))
@@ -170,6 +170,7 @@ class BlsService:
             draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
             probe=probe,
             reproducible=reproducible,
+            asked=prompt.asked,
         )
 
     def _loop_params(self, request: BlsRequest, prompt: BlsPrompt, streams: bool) -> LoopParams:

@@ -18,8 +18,8 @@ report a reason that is not here.
 EVENTS = """## Events
 
 The service's Events (`kubectl describe sis NAME`) have the reason and the message of a condition. One is written when
-`Ready` changes, when a stage of a start begins ({stages}), and a Warning when `Stalled` has another reason or
-when one of these becomes False: {warned}. None is
+`Ready` changes (not for pods while `PodsHealthy` is False, whose Event has the cause), when a stage of a start begins
+({stages}), and a Warning when `Stalled` has another reason or when one of these becomes False: {warned}. None is
 written for {exempt}, which the specification asks for.
 
 Events alone have these reasons:

@@ -100,7 +100,8 @@ class ConditionType(StrEnum):
     )
     PODS_HEALTHY = (
         "PodsHealthy",
-        "Nothing keeps a pod of the servers or of a Job from running.",
+        "Nothing keeps a pod of the servers or of a Job from running. A container that failed and runs again is well"
+        " once it is Ready and has run for as long as before it failed, ten minutes at most.",
         "only while it is False",
         True,
     )
@@ -170,6 +171,13 @@ class ServingReason(Reason):
         on("False", _READY),
         "RollingOut",
         "Not all server pods are of the wanted revision and answer; the message has the cause.",
+        "Wait, or see the pod that the message names.",
+    )
+    REPLICAS_NOT_READY = (
+        on("False", _READY),
+        "ReplicasNotReady",
+        "All server pods are of the wanted revision, which was rolled out before, and fewer than `spec.replicas`"
+        " answer: the service scales, or a pod starts again. `Available` says whether any answers.",
         "Wait, or see the pod that the message names.",
     )
     SCALED_TO_ZERO = (
@@ -395,7 +403,7 @@ class ServingReason(Reason):
         on("Unknown", _BENEFICIAL),
         "TooFewSamples",
         "The traffic does not show the speed-up yet.",
-        "In mode LLMAPI `tandem bench --record` measures it.",
+        "Run the command in the message; or wait, as traffic may show it.",
     )
     BENCHMARK_UNREADABLE = (
         on("Unknown", _BENEFICIAL),
@@ -453,7 +461,7 @@ class EventReason(Reason):
     NOT_READY = (
         (),
         "NotReady",
-        "`Ready` became False; the message has the cause.",
+        "`Ready` became False; the message has the cause. None is written while `PodsHealthy` has it.",
         "See `kubectl describe sis NAME`.",
     )
     EDIT_REVERTED = (

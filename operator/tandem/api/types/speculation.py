@@ -39,7 +39,9 @@ class Adaptive(Model):
     """Draft length by what it is worth: acceptance, and what draft and verification cost at the load."""
 
     enabled: bool = True
-    """false: always `maxDraftLen`, or what the request asks for."""
+    """false: always `maxDraftLen`, or what the request asks for. For 2% of the time requests that leave it to the
+    service go without a draft, all at once, to measure what speculation is worth; so they do where minDraftLen is
+    above 0. Their output is the same."""
     min_draft_len: DraftLen = 0
     """Fewest draft tokens a step; 0 lets speculation turn itself off where the target alone is faster."""
     probe_share: Annotated[float, Field(ge=0.0, le=0.2)] = 0.0

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from tandem.api.bounds import MESSAGE, SCHEDULE_STEPS
-from tandem.api.conditions import ConditionStatus
+from tandem.api.conditions import ConditionStatus, ConditionType
 from tandem.api.types.base import Model
 from tandem.api.types.speculation import DraftLenStep
 
@@ -125,7 +125,17 @@ class ServiceStatus(Model):
     failed_accepted_length: Number | None = None
     """Mean accepted length by which `failedRevision` gave way: with a minimum that is not above it, it is tried
     again."""
+    judged_revision: str | None = None
+    """Revision whose pods `speculation`, SpeculationActive and SpeculationBeneficial are of; during a rollout
+    both. Another one begins anew."""
     speculation: SpeculationStatus | None = None
     """What speculation was worth lately."""
     autoscaling: AutoscalingStatus | None = None
     """The last decision on replicas; absent without spec.autoscaling."""
+
+    @property
+    def worth(self) -> str:
+        """What speculation is worth, or why that is not known and which command measures it, in a sentence: the one
+        that all who show it show. Empty where there is none."""
+        shown = (c.message for c in self.conditions if c.type == ConditionType.SPECULATION_BENEFICIAL)
+        return next(shown, "")

@@ -151,6 +151,8 @@ def optional(facts: Facts) -> Iterator[Finding]:
         found = facts.definitions.get(name)
         if isinstance(found, Unread):
             yield _unread(what, found)
+        elif found and not is_true(found, "Established"):
+            yield warn(what, f"its CRD is not Established: see `kubectl describe crd {name}`")
         else:
             yield ok(what, "installed" if found else f"not installed; only for {needed_for}")
 

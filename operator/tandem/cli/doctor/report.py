@@ -42,6 +42,6 @@ def as_object(findings: Sequence[Finding]) -> dict[str, Any]:
     return {"findings": rows, "failed": failed(findings)}
 
 
-def failed(findings: Sequence[Finding]) -> bool:
-    """Whether anything cannot work."""
-    return any(finding.state is State.FAIL for finding in findings)
+def failed(findings: Sequence[Finding], *, strict: bool = False) -> bool:
+    """Whether anything cannot work; `strict`: or is not as it should be."""
+    return any(finding.state is State.FAIL or (strict and finding.state is State.WARN) for finding in findings)

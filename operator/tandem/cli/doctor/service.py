@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tandem.accept.storage import SHAREABLE, several
+from tandem.api.conditions import ConditionType
 from tandem.api.types import ServiceSpec
 from tandem.api.wire import Object
 from tandem.cli.doctor.cluster import GROUPS, KEDA, PRODUCT, spent
@@ -23,6 +24,21 @@ def state(facts: Facts) -> Iterator[Finding]:
         now = state_of(facts.service)
         judge = ok if now.settled else fail if now.failed else warn
         yield judge("service", f"{now.reason}: {now.message}")
+
+
+BROKEN = (ConditionType.PODS_HEALTHY, ConditionType.ENGINE_HEALTHY, ConditionType.RIGHTS_GRANTED)
+"""Conditions that a person should look at now while they are False."""
+IMPAIRED = (ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE, ConditionType.ROUTE_ACCEPTED)
+"""Those without which the service answers all the same; so are all others that warn."""
+
+
+def conditions(facts: Facts) -> Iterator[Finding]:
+    """What its conditions warn of beside its state: an operator that is at work may be so in vain."""
+    judges = {str(kind): warn for kind in ConditionType if kind in IMPAIRED or kind.warns}
+    judges |= dict.fromkeys(map(str, BROKEN), fail)
+    for each in facts.service.status.conditions if facts.service else ():
+        if each.status == "False" and each.type in judges:
+            yield judges[each.type](each.type, f"{each.reason}: {each.message}")
 
 
 def profile(facts: Facts) -> Iterator[Finding]:
@@ -68,14 +84,24 @@ def claim(facts: Facts) -> Iterator[Finding]:
         yield fail(check, f"{name} (storage.cache.claimName) is not there: make it in the service's namespace")
         return
     modes = facts.claim["spec"].get("accessModes", []) if facts.claim else cache.access_modes
-    phase = facts.claim.get("status", {}).get("phase", "Pending") if facts.claim else "made by the operator"
+    phase = _phase(facts.claim) if facts.claim else "made by the operator"
     if why and not SHAREABLE & set(modes):
         yield fail(check, f"{name} has access mode {', '.join(modes)}, and {why}: use one with ReadWriteMany")
     elif phase == "Lost":
         yield fail(check, f"{name} has lost its volume: see `kubectl describe pvc {name}`")
+    elif facts.claim and phase != "Bound":
+        waits = "is being deleted" if phase == "Terminating" else f"is {phase}, without a volume yet"
+        yield fail(check, f"{name} {waits}, and pods that mount it wait: see `kubectl describe pvc {name}`")
     else:
         yield ok(check, f"{name}: {phase}, {', '.join(modes)}")
         yield from _class(facts, cache.storage_class_name if facts.claim is None else None)
+
+
+def _phase(claim: Object) -> str:
+    """As kubectl shows it."""
+    if "deletionTimestamp" in claim.get("metadata", {}):
+        return "Terminating"
+    return str(claim.get("status", {}).get("phase", "Pending"))
 
 
 def _class(facts: Facts, name: str | None) -> Iterator[Finding]:
@@ -175,4 +201,4 @@ def needed(facts: Facts) -> Iterator[Finding]:
         yield fail("LeaderWorkerSet", text)
 
 
-CHECKS = (state, profile, references, claim, gpus, quota, needed)
+CHECKS = (state, conditions, profile, references, claim, gpus, quota, needed)

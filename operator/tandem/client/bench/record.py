@@ -32,11 +32,12 @@ class ServedRevision:
 
 
 async def serving(name: str, namespace: str | None) -> ServedRevision:
-    """The service as it serves now. Raises ClusterError where it is not Ready."""
+    """The service as it serves now. Raises ClusterError where not all that answer are of the wanted revision."""
     place = ["--namespace", namespace] if namespace else []
     found = await kubectl.get(f"{PLURAL}.{GROUP}", name, *place)
-    if problem := read_service(found).problem:
-        raise ClusterError(f"{name} is not Ready: {problem}; a benchmark is recorded of a service that is")
+    read = read_service(found)
+    if problem := read.problem or read.rollout:
+        raise ClusterError(f"{name}: {problem}; a benchmark is recorded of a revision that is rolled out")
     return ServedRevision(found, str(found["status"]["currentRevision"]))
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tandem import names
 from tandem.client.chat.endpoint import Access, Answer, ChatEndpoint, ChatError, Message
-from tandem.client.generate.cluster import find_ready, port_forward
+from tandem.client.generate.cluster import find_available, port_forward
 from tandem.client.generate.format import printable
 from tandem.client.kubectl import ClusterError
 
@@ -144,7 +144,7 @@ async def _connected(target: Target, notes: Console) -> AsyncIterator[Access]:
     if target.url:
         yield Access(target.url.rstrip("/"), target.api_key, trust=trust)
         return
-    found = await find_ready(target.name, target.namespace, target.wait_seconds, notes.print)
+    found = await find_available(target.name, target.namespace, target.wait_seconds, notes.print)
     if not found.openai_url:
         raise ClusterError(
             f"{found.namespace}/{found.name} has no OpenAI endpoint: remove serving.openAI.enabled: false; servers"

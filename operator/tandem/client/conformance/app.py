@@ -130,7 +130,7 @@ async def _server(target: Endpoint, progress: Progress) -> AsyncIterator[TritonC
     async with reach(target.name, target.namespace) as cluster:
         found = read_service(await cluster.service())
     if found.problem:
-        raise ClusterError(f"{found.namespace}/{found.name} is not Ready: {found.problem}")
+        raise ClusterError(f"no server of {found.namespace}/{found.name} answers: {found.problem}")
     url = f"{names.endpoint(found.name)}.{found.namespace}.svc:{ports.GRPC}"
     async with connect(Endpoint(url=url), progress) as server:
         yield server

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from tandem.client.generate.client import TritonClient
-from tandem.client.generate.cluster import find_ready, port_forward
+from tandem.client.generate.cluster import find_available, port_forward
 from tandem.client.generate.errors import UnreachableError
 from tandem.client.generate.figures import PromptResult
 from tandem.client.generate.session import CompletionPlan, Session
@@ -74,7 +74,7 @@ async def connect(target: Endpoint, progress: Progress) -> AsyncIterator[TritonC
         async with TritonClient(target.url) as server:
             yield server
         return
-    found = await find_ready(target.name, target.namespace, target.wait_seconds, progress)
+    found = await find_available(target.name, target.namespace, target.wait_seconds, progress)
     progress("")
     async with port_forward(found) as url, TritonClient(url) as server:
         try:

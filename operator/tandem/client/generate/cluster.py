@@ -21,51 +21,58 @@ from tandem.client.kubectl import ClusterError
 POLL_SECONDS = 2
 OTHERWISE = ", or give --url HOST:PORT of the gRPC port"
 """What to do without kubectl."""
+_ALL_OF_ONE_REVISION = (ServingReason.SERVERS_ANSWER, ServingReason.REPLICAS_NOT_READY)
+"""Reasons of Ready while all servers that answer are of the wanted revision."""
 _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ->")
 
 
 @dataclass(frozen=True)
 class Found:
-    """A service as the cluster shows it; `problem` is empty when it is Ready. `openai_url`: base URL of its OpenAI
-    endpoint in the cluster; empty: it has none."""
+    """A service as the cluster shows it."""
 
     name: str
     namespace: str
     problem: str
+    """Why no server of it answers; empty when one does."""
     openai_url: str = ""
+    """Base URL of its OpenAI endpoint in the cluster; empty: it has none."""
+    rollout: str = ""
+    """Why servers that answer may not be of the revision that the specification asks for; empty when they are."""
 
 
 def read_service(resource: dict[str, Any]) -> Found:
-    """Whether a SpeculativeInferenceService object is Ready. Pure."""
+    """What a SpeculativeInferenceService object says of its servers. Pure."""
     meta, status = resource["metadata"], resource.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    ready = conditions.get(ConditionType.READY)
+    ready, available = conditions.get(ConditionType.READY), conditions.get(ConditionType.AVAILABLE, {})
     if ready is None or status.get("observedGeneration", 0) < meta.get("generation", 0):
-        problem = "the operator has not acted on it yet: check that it runs"
-    elif ready["status"] != "True" or ready["reason"] == ServingReason.SCALED_TO_ZERO:
-        problem = f"{ready['reason']}: {ready['message']}"
+        why = "the operator has not acted on it yet: check that it runs"
     else:
-        problem = ""
-    return Found(meta["name"], meta["namespace"], problem, status.get("openAIURL", ""))
+        why = "" if ready["reason"] in _ALL_OF_ONE_REVISION else f"{ready['reason']}: {ready['message']}"
+    if available.get("status") == "True":
+        return Found(meta["name"], meta["namespace"], "", status.get("openAIURL", ""), why)
+    return Found(meta["name"], meta["namespace"], why or str(available.get("message", "")))
 
 
-async def find_ready(name: str, namespace: str | None, wait: float, progress: Callable[[str], None]) -> Found:
-    """The service, once it is Ready; reports to `progress` what it waits for, up to `wait` seconds.
+async def find_available(name: str, namespace: str | None, wait: float, progress: Callable[[str], None]) -> Found:
+    """The service, once a server of it answers. Up to `wait` seconds it waits for that, and for the end of a rollout,
+    and reports to `progress` for what.
 
     Raises:
-        ClusterError: it does not exist, or is not Ready in time; no kubectl; no cluster.
+        ClusterError: it does not exist, or no server answers in time; no kubectl; no cluster.
     """
     deadline = time.monotonic() + wait
     place = ["--namespace", namespace] if namespace else []
     command = [f"{PLURAL}.{GROUP}", name, *place]
     while True:
         found = read_service(await kubectl.get(*command, otherwise=OTHERWISE))
-        if not found.problem:
+        over = time.monotonic() >= deadline
+        if not found.problem and (over or not found.rollout):
             return found
-        if time.monotonic() >= deadline:
+        if over:
             hint = "" if wait else " (--wait SECONDS waits for it)"
-            raise ClusterError(f"{found.namespace}/{name} is not Ready: {found.problem}{hint}")
-        progress(f"waiting for {found.namespace}/{name}: {found.problem}")
+            raise ClusterError(f"no server of {found.namespace}/{name} answers: {found.problem}{hint}")
+        progress(f"waiting for {found.namespace}/{name}: {found.problem or found.rollout}")
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -12,7 +12,7 @@ from tandem.metrics.capacity.lengths import draft_share, lengths
 from tandem.metrics.capacity.model import Curve, ReplicaModel, steps_of
 from tandem.metrics.capacity.outlook import Outlook
 from tandem.metrics.capacity.policy import Bounds, PolicyInputs, bounds, decide, demand_of
-from tandem.metrics.capacity.worth import ProbeSpeed, of_model
+from tandem.metrics.capacity.worth import Judge
 from tandem.metrics.report import ScalingDecision, ScheduleAdvice, Worth
 from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures, Replicas
 
@@ -34,8 +34,11 @@ class Planner:
         self._at: float | None = None
         self._begin(spec)
 
-    def update(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> PlannerOutput:
-        """Learn from a window, and decide. A specification that changes what a replica can do starts anew."""
+    def update(
+        self, figures: Figures, replicas: Replicas, spec: ServiceSpec, serving: tuple[str, ...] = ()
+    ) -> PlannerOutput:
+        """Learn from a window, and decide. A specification that changes what a replica can do starts anew. `serving`:
+        as in the report."""
         if _engine(spec) != self._engine:
             self._begin(spec)
         figures = _usable(figures)
@@ -45,10 +48,9 @@ class Planner:
         passed = 0.0 if self._at is None else max(0.0, figures.at - self._at)
         self._at = figures.at
         self._model.observe(figures, self._lengths)
-        self._probes.observe(figures)
         return PlannerOutput(
             self._decide(figures, replicas, spec),
-            self._probes.worth() or of_model(self._model, figures, self._lengths),
+            self._judge.update(figures, serving),
             self._advise(figures, passed, spec),
         )
 
@@ -58,7 +60,7 @@ class Planner:
         self._model = ReplicaModel(self._lengths.maximum, draft_share(spec))
         self._history, self._loads = History(), Loads()
         self._outlook, self._floors = Outlook(), Floors()
-        self._probes, self._advisor = ProbeSpeed(), Advisor()
+        self._judge, self._advisor = Judge(self._lengths, draft_share(spec)), Advisor()
 
     def _decide(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> ScalingDecision | None:
         past = self._history.past(figures, replicas)

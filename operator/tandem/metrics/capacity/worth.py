@@ -1,7 +1,7 @@
 """What speculation is worth: tokens a second with it over those without, at the same load. Pure.
 
 From the fitted model, whose step without a draft is more or less certain; or, better, from probes: sequences that ran
-without a draft next to the others.
+without a draft next to the others, or times that all did (`tandem_serving.bls.draft_length`).
 """
 
 import math
@@ -11,7 +11,6 @@ from tandem.metrics.capacity.lengths import Lengths
 from tandem.metrics.capacity.model import ReplicaModel, Steps, steps_of
 from tandem.metrics.report import Worth
 from tandem.metrics.telemetry.figures import Figures, Histogram
-from tandem.plural import counted
 
 # Rounds in a window, and probes, below which there is no result.
 LEAST_ROUNDS = 200
@@ -36,15 +35,15 @@ def of_model(model: ReplicaModel, figures: Figures, lengths: Lengths) -> Worth:
     if steps is None:
         return Worth(message="too little traffic to judge")
     if steps.k < OFF:
-        return Worth(message=f"the target runs alone at this load ({steps.rows:.0f} sequences a replica)")
+        return Worth(message="the target runs alone at this load")
     rounds = int(figures.sum("rounds") or 0)
     if rounds < LEAST_ROUNDS:
-        return Worth(samples=rounds, message=f"{counted(rounds, 'round')}, too few to judge")
+        return Worth(samples=rounds, message=f"fewer than {LEAST_ROUNDS} draft-and-verify rounds lately")
     doubt = model.step_time.ratio_doubt(steps.rows, steps.k, 0)
     if doubt > MOST_DOUBT:
         return Worth(
             samples=rounds,
-            message="a step without a draft is not measured yet: let some requests run without one",
+            message="what a step without a draft takes was not seen often enough yet",
         )
     with_draft, alone = (model.step_time.predict(steps.rows, k).seconds for k in (steps.k, 0))
     where = (
@@ -87,7 +86,32 @@ class ProbeSpeed:
             return None
         doubt = max(self._squares, LEAST_SPREAD) / math.sqrt(self._count)
         count = int(self._count)
-        return _worth("Probe", self._seconds / self._expected, doubt, count, f"by {count} requests without a draft")
+        return _worth("Probe", self._seconds / self._expected, doubt, count, f"by {count} probes without a draft")
+
+
+class Judge:
+    """What speculation is worth on the pods of the revisions that serve. Others begin anew: how fast one was says
+    nothing of the next."""
+
+    def __init__(self, lengths: Lengths, share: float) -> None:
+        """`share`: see `StepTime`."""
+        self._lengths, self._share = lengths, share
+        self._serving: tuple[str, ...] = ()
+        self._begin()
+
+    def update(self, figures: Figures, serving: tuple[str, ...]) -> Worth:
+        """Learn from a window, of pods of the revisions `serving` (none: no pod is Ready), and judge."""
+        if serving and serving != self._serving:
+            self._serving = serving
+            self._begin()
+        self._model.observe(figures, self._lengths)
+        self._probes.observe(figures)
+        if len(serving) > 1:
+            return Worth(message="pods of several revisions serve: judged when the rollout is over")
+        return self._probes.worth() or of_model(self._model, figures, self._lengths)
+
+    def _begin(self) -> None:
+        self._model, self._probes = ReplicaModel(self._lengths.maximum, self._share), ProbeSpeed()
 
 
 def mean_steps(each: Sequence[Steps]) -> Steps | None:

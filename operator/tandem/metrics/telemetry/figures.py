@@ -79,9 +79,9 @@ class PodFigures:
     """Of finished sequences."""
     probe_latency: Histogram | None = None
     """The part of `inter_token_latency` that is of probes: sequences that ran without a draft only to show what that
-    takes."""
+    takes, or times that all did."""
     probe_sequences: float | None = None
-    """Probes that finished."""
+    """Probes: such sequences that finished, and such times that began."""
     kv_blocks: float | None = None
     """Blocks of the target engine's KV cache; None where the engine does not report it, as the three."""
     kv_blocks_used: float | None = None

@@ -35,7 +35,7 @@ class Figures(Wire):
     speedup_source: str | None = None
     """Model, Probe or Benchmark."""
     speedup_message: str = ""
-    """How it is known, or why it is not."""
+    """How it is known; or why it is not, and what measures it."""
     acceptance_rate: float | None = None
     mean_accepted_length: float | None = None
     accepted_by_position: tuple[float, ...] = ()
@@ -188,11 +188,12 @@ def _replicas(service: SpeculativeInferenceService, report: ServiceReport | None
 
 
 def _figures(service: SpeculativeInferenceService, report: ServiceReport | None) -> Figures | None:
-    seen = service.status.speculation
+    seen, sentence = service.status.speculation, service.status.worth
     if report is None:
-        return _of_status(seen) if seen else None
+        return _of_status(seen, sentence) if seen else None
     measured, worth = report.speculation, report.worth
-    benchmarked = seen.speedup if seen and seen.speedup_source == "Benchmark" else None
+    # What status has, as everywhere else: the report's own moves all the time, and knows of no benchmark.
+    known = seen if seen and seen.speedup is not None else None
     speed = report.tokens_per_second
     return Figures(
         live=True,
@@ -200,9 +201,9 @@ def _figures(service: SpeculativeInferenceService, report: ServiceReport | None)
         window_seconds=report.window_seconds,
         tokens_per_second=speed,
         tokens_per_second_alone=speed / worth.speedup if speed and worth.speedup else None,
-        speedup=worth.speedup or benchmarked,
-        speedup_source=worth.source if worth.speedup else "Benchmark" if benchmarked else None,
-        speedup_message=worth.message,
+        speedup=known.speedup if known else worth.speedup,
+        speedup_source=known.speedup_source if known else worth.source if worth.speedup else None,
+        speedup_message=sentence or worth.message,
         acceptance_rate=measured.acceptance_rate,
         mean_accepted_length=measured.mean_accepted_length,
         accepted_by_position=tuple(accumulate(measured.accepted_per_position, mul)),
@@ -213,7 +214,7 @@ def _figures(service: SpeculativeInferenceService, report: ServiceReport | None)
     )
 
 
-def _of_status(seen: SpeculationStatus) -> Figures:
+def _of_status(seen: SpeculationStatus, sentence: str) -> Figures:
     return Figures(
         live=False,
         observed_at=seen.observed_at,
@@ -222,6 +223,7 @@ def _of_status(seen: SpeculationStatus) -> Figures:
         draft_length=seen.draft_length,
         speedup=seen.speedup,
         speedup_source=seen.speedup_source,
+        speedup_message=sentence,
     )
 
 

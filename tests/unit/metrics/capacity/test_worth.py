@@ -4,7 +4,7 @@ import pytest
 
 from tandem.metrics.capacity.lengths import Lengths, lengths
 from tandem.metrics.capacity.model import ReplicaModel
-from tandem.metrics.capacity.worth import LEAST_PROBES, ProbeSpeed, of_model
+from tandem.metrics.capacity.worth import LEAST_PROBES, Judge, ProbeSpeed, of_model
 from tandem.metrics.report import Worth
 from tandem.metrics.telemetry.figures import PodFigures
 from unit.metrics.capacity.truth import Truth, figures, spec, tau
@@ -44,10 +44,16 @@ def test_the_model_knows_what_the_target_alone_would_do(
 @pytest.mark.parametrize(
     ("model", "lengths_allowed", "pods", "message", "reason"),
     [
-        (fitted(4), FIXED, [Truth().pod(16, 4)], "a step without a draft is not measured yet", "one length"),
+        (fitted(4), FIXED, [Truth().pod(16, 4)], "what a step without a draft takes was not seen", "one length"),
         (fitted(0, 4), ADAPTIVE, [Truth().pod(16, 0)], "the target runs alone at this load", "switched off"),
         (fitted(0, 4), ADAPTIVE, [], "too little traffic to judge", "no traffic"),
-        (fitted(0, 4), ADAPTIVE, [Truth().pod(0.2, 4)], "rounds, too few to judge", "hardly any traffic"),
+        (
+            fitted(0, 4),
+            ADAPTIVE,
+            [Truth().pod(0.2, 4)],
+            "fewer than 200 draft-and-verify rounds",
+            "hardly any traffic",
+        ),
         (fitted(0), lengths(spec(kind="None")), [Truth().pod(16, 0)], "serves the target alone", "no speculation"),
     ],
 )
@@ -57,6 +63,23 @@ def test_too_little_is_said_to_be_so(
     worth = of_model(model, figures(1800.0, *pods), lengths_allowed)
     assert (worth.speedup, worth.beneficial) == (None, None), reason
     assert message in worth.message
+
+
+def test_another_revision_is_judged_anew() -> None:
+    judge, at = Judge(ADAPTIVE, 1 / 6), 0.0
+
+    def judged(windows: int, *serving: str) -> Worth:
+        nonlocal at
+        for i in range(windows):
+            at += 15.0
+            worth = judge.update(figures(at, Truth().pod(8, (0, 4)[i % 4 != 2])), serving)
+        return worth
+
+    assert judged(120, "a").speedup
+    assert judged(1).speedup, "no pod is Ready for a moment"
+    assert "pods of several revisions" in judged(1, "a", "b").message
+    assert judged(2, "b").speedup is None
+    assert judged(120, "b").speedup
 
 
 def probed(windows: int, each: int, acceptance: float = 0.8) -> Worth | None:

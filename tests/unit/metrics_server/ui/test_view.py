@@ -91,6 +91,13 @@ def test_without_a_report_the_figures_are_those_of_status_and_say_so() -> None:
     assert summary(service(), None).figures is None
 
 
+@pytest.mark.parametrize("live", [report(), None], ids=["with a report", "without"])
+def test_what_speculation_is_worth_is_said_as_in_the_condition(live: Any) -> None:
+    conditions = [condition("SpeculationBeneficial", "True", "Faster", "1.40 times")]
+    figures = summary(with_status({"speculation": SEEN, "conditions": conditions}), live).figures
+    assert figures and (figures.speedup, figures.speedup_message) == (1.4, "1.40 times"), "not the report's 1.50"
+
+
 def test_a_recorded_benchmark_stands_in_where_traffic_shows_no_speedup() -> None:
     unseen = report(worth={"speedup": None, "low": None, "high": None})
     figures = summary(with_status({"speculation": SEEN}), unseen).figures

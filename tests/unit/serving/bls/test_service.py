@@ -1,5 +1,6 @@
 """The service: what requests get, and what is counted."""
 
+import itertools
 import random
 import threading
 import time
@@ -23,6 +24,7 @@ from support.serving.mock_engine import counting, wrong_every
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import NewTokens
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.requests.delivery import Delivery
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -248,6 +250,30 @@ def test_probes_run_without_speculation_and_are_counted_apart(
     # The first call of the target alone gives one token: the time to the first token is not between tokens.
     assert sink.values.get("tandem_probe_inter_token_latency_seconds_count", 0) == (9 if probed else 0), reason
     assert sink.values.get(m.PROBES.name) == (None if share == 0 else int(probed)), reason
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["calls", "streams"])
+def test_at_a_fixed_length_the_target_alone_is_measured_too(start: Start, sink: Sink, streams: bool) -> None:
+    """Nothing else would show what speculation is worth. Texts are the same, and who asks for a length keeps it."""
+    ticks = itertools.count()
+    policy = AdaptiveDraftLength(4, 4, separate_devices=False, clock=lambda: float(next(ticks)))
+    service = start(MockEngines(draft_model=counting, streams=streams), policy=policy)
+    (alone,) = ask(service, tensors("def add(", max_tokens=100, **ALONE)).wait().chunks
+    asked = {"num_draft_tokens": np.array([[4]], np.int32)}
+    for _ in range(40):
+        (own,) = ask(service, tensors("def add(", max_tokens=100, **asked)).wait().chunks
+        assert own.summary is not None
+        assert (own.ids, own.summary.accepted_draft_tokens) == (alone.ids, 79), "20 rounds after the first token"
+    service.metrics.flush(sink)
+    assert sink.values[m.PROBES.name] == 0
+    texts = [ask(service, tensors("def add(", max_tokens=100)).wait().chunks[0].ids for _ in range(80)]
+    assert texts == [alone.ids] * 80
+    service.metrics.flush(sink)
+    name = m.PROBE_INTER_TOKEN.name
+    assert sink.values[m.PROBES.name] >= 1
+    assert sink.values[f"{name}_count"] >= 10 * sink.values[m.PROBES.name]
+    assert sink.values[f"{name}_count"] <= 0.1 * sink.values[m.GENERATION_TOKENS.name], "a small share"
+    assert sink.values[m.DRAFTS.name] > 1000
 
 
 def test_stop_words_are_looked_for_while_the_engines_work(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,10 @@ face of uncertainty (Lai, Robbins, 1985, "Asymptotically Efficient Adaptive Allo
 when what staying has lost adds up to what the change costs. While the target runs alone, one sequence, the scout,
 drafts a token now and then, for a bounded share of the time, which shows the acceptance; after a pause, twice as long
 each time that it was in vain, all draft some rounds.
+
+Where the target alone is no choice, as with a fixed length, it is measured all the same, in *probes*: now and then
+all sequences go without a draft for some tokens, for a bounded share of the time. Nothing else shows what speculation
+is worth.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ RELENGTH, REGROUP, RESTART, MIN_GAIN = 0.2, 1.5, 1 / 16, 0.015
 # seconds until all draft. Speculation came back in vain when it ends within VAIN rounds.
 SCOUT_ROUNDS, SCOUT_SHARE = 4, 0.01
 RETRY_SECONDS, VAIN, MOST_VAIN = 15.0, 100, 5
+# Share of the time that probes may take.
+PROBE_SHARE = 0.02
 # Rounds after which an observed acceptance counts half: at least, and for each sequence. While the target runs alone:
 # fewer, and what was known before counts as so many.
 HALF_LIFE, HALF_LIFE_EACH = 128, 16
@@ -65,6 +71,8 @@ class AdaptiveDraftLength:
         self._most_batches = 2 if separate_devices and batched else 1
         self._clock = clock
         self._running: dict[Hashable, int] = {}  # with the most tokens that they draft
+        self._fixed: set[Hashable] = set()  # of them, those that take no part in probes
+        self._probe_credit = 0.0  # seconds that the next probe may take
         self._loads: dict[int, Load] = {}  # by the logarithm of the sequences that run
         self._plan = Choice(min(max(minimum, FIRST_LENGTH), maximum))
         self._lost, self._kept = 0.0, 0.0  # rounds' worth that staying with it has lost; its rounds
@@ -77,20 +85,36 @@ class AdaptiveDraftLength:
         """Whether the target runs alone, but for trials."""
         return not self._plan.k
 
-    def enter(self, sequence: Hashable, most: int) -> None:
-        """A sequence that speculates starts to run, and drafts `most` tokens a round at most."""
+    @property
+    def probes(self) -> bool:
+        """Whether the target alone is only probed."""
+        return self._minimum > 0
+
+    @property
+    def probing(self) -> bool:
+        """Whether a probe is on, and what comes now counts."""
+        return self.probes and self._measured and not self._used.k
+
+    def enter(self, sequence: Hashable, most: int, fixed: bool = False) -> None:
+        """A sequence that speculates starts to run, and drafts `most` tokens a round at most. `fixed`: its request
+        asks for a length, which it keeps in probes."""
         idle = not self._running
         self._running[sequence] = most
+        if fixed:
+            self._fixed.add(sequence)
         if idle:
             self._begin(self._used, SETTLE, measured=False)
 
     def leave(self, sequence: Hashable) -> None:
         """It is over, or speculates no longer."""
         self._running.pop(sequence, None)
+        self._fixed.discard(sequence)
 
     def length(self, sequence: Hashable) -> int:
         """Tokens to draft in a sequence's next round; 0: the target alone. The same for all, but for a scout that
-        drafts now and then while the target runs alone."""
+        drafts now and then while the target runs alone, and those that take no part in a probe."""
+        if self.probes and not self._used.k and sequence in self._fixed:
+            return self._plan.k
         if self._used.k or not self._scouting:
             return self._used.k
         if self._scout not in self._running:
@@ -139,6 +163,7 @@ class AdaptiveDraftLength:
         rounds = self._tokens / self.acceptance.yields[used.k] / self._rows
         if load is self._load and 2 * self._alike >= self._ended:  # most went by this choice, at this load
             load.observe(used, min(max((now - self._since) / rounds, 1e-6), 1e6), rounds, now)
+        self._probe_credit += PROBE_SHARE * min(max(now - self._since, 0.0), 1e6)
         self.acceptance.update(self._half_life())
         self._kept += rounds if used == self._plan else 0.0
         choice = self._next(load, rounds, now)
@@ -181,7 +206,7 @@ class AdaptiveDraftLength:
         gain = goodput[best] / goodput[self._plan] - 1
         self._lost = self._lost + gain * rounds if gain > MIN_GAIN else 0.0
         if self._lost < self._cost(best):
-            return self._trial(load, goodput, now) or self._plan
+            return self._trial(load, goodput, now) or self._probe(load, now) or self._plan
         if not best.k:
             self._pause(load, load.vain + 1 if self._kept < VAIN else 0, now)
             self.acceptance.update(math.inf, most=KNOWN_ALONE)
@@ -223,6 +248,15 @@ class AdaptiveDraftLength:
             return None
         load.credit -= seconds
         return best
+
+    def _probe(self, load: Load, now: float) -> Choice | None:
+        """The target alone, where it is no choice, can be afforded, and most take part."""
+        alone = Choice(0)
+        seconds = (SETTLE_ALONE + TRIAL_ALONE + RESTART * self._rows) * load.predict(alone, now).seconds
+        if not self.probes or self._probe_credit < seconds or 2 * len(self._fixed) > self._rows:
+            return None
+        self._probe_credit = 0.0
+        return alone
 
     def _scout_again(self, seconds: float, now: float) -> None:
         """A sequence drafts again, where a round of all takes so many seconds: for a bounded share of the time, or in

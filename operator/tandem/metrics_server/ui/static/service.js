@@ -13,13 +13,12 @@ function figures(s) {
   if (!f) return h("p", { class: "muted" }, "There are no figures: no server reports any.");
   const l = f.latency;
   const rate = (v) => number(v);
-  const source = { Model: "by fitted costs", Probe: "measured on requests without drafts", Benchmark: "by tandem bench" };
   return [
     f.live ? null : h("p", { class: "warning" }, `No server reports figures now; these are ${age(f.observedAt)} old.`),
     h("div", { class: "cards" },
       card("Tokens a second", number(f.tokensPerSecond),
         f.tokensPerSecondAlone ? `the target alone: about ${number(f.tokensPerSecondAlone)}` : "", line(s, "speed", "Tokens a second", rate)),
-      card("Speed-up", factor(f.speedup), source[f.speedupSource] ?? f.speedupMessage,
+      card("Speed-up", factor(f.speedup), f.speedupMessage,
         f.speedup && f.live ? line(s, "speedup", "Speed-up", factor) : null),
       card("Accepted length", number(f.meanAcceptedLength, 2), `${percent(f.acceptanceRate)} of the draft tokens`,
         line(s, "length", "Accepted length", (v) => number(v, 2))),

@@ -148,8 +148,10 @@ def test_trials_take_a_bounded_share_of_the_time() -> None:
 
 def test_minimum_of_one_never_turns_off() -> None:
     server = Server(COSTLIER, [0.1] * 32, minimum=2)
-    server.run(300)
-    assert min(server.lengths) == 2
+    server.run(1500)
+    assert not server.policy.off
+    assert set(server.lengths) <= {0, *range(2, MAXIMUM + 1)}
+    assert 0 < server.lengths.count(0) <= 0.1 * len(server.lengths), "the target alone is probed"
 
 
 def test_maximum_of_zero_is_the_target_alone() -> None:
@@ -177,7 +179,7 @@ def test_of_a_fixed_length_the_micro_batches_are_found(
     server = Server(engines, acceptances, seed, minimum=k, maximum=k)
     server.run(200)
     assert server.run(300) >= 0.96 * fixed(engines, acceptances, k), reason
-    assert set(server.lengths) == {k}
+    assert set(server.lengths) <= {0, k}, "0: probes"
     orders = {n: engines.period(rows, k, n) for n in (1, 2)}
     assert min(orders, key=orders.__getitem__) == micro_batches, reason
     if min(orders.values()) < 0.97 * max(orders.values()):
@@ -212,8 +214,29 @@ def test_no_more_than_requests_ask_for(
         policy.rounds_ended(len(most), k)
         if round_ > 20:
             chosen.add(k)
-    assert chosen <= lengths, reason
+    assert chosen <= lengths | {0} if minimum else chosen <= lengths, reason
     assert max(chosen) == max(lengths) or 0 in lengths, reason
+
+
+def test_who_asks_for_a_length_keeps_it_in_probes() -> None:
+    now = 0.0
+    policy = AdaptiveDraftLength(4, 4, separate_devices=False, clock=lambda: now)
+    for sequence in range(3):
+        policy.enter(sequence, 4, fixed=sequence == 0)
+    seen = set()
+    for _ in range(2000):
+        lengths = [policy.length(sequence) for sequence in range(3)]
+        seen.add((tuple(lengths), policy.probing))
+        now += 0.03
+        policy.rounds_ended(sum(map(bool, lengths)), 4)
+        policy.rounds_ended(lengths.count(0), 0)
+    assert seen == {((4, 4, 4), False), ((4, 0, 0), False), ((4, 0, 0), True)}
+    policy.leave(1)
+    policy.enter(3, 4, fixed=True)
+    for _ in range(2000):
+        assert policy.length(2) == 4, "most take no part"
+        now += 0.03
+        policy.rounds_ended(3, 4)
 
 
 def test_a_sequence_that_asks_for_more_gets_it() -> None:
