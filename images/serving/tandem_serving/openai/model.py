@@ -66,12 +66,16 @@ class ChatModel:
 
 
 def _plain(message: Message, place: str) -> dict[str, Any]:
-    """A message as templates know it: text as one string, the arguments of calls as objects; what OpenAI calls
-    developer they call system. Raises ApiError."""
+    """A message as templates know it: text as one string, the arguments of calls as objects, no empty list of calls;
+    what OpenAI calls developer they call system. Raises ApiError."""
     plain = message.model_dump(exclude_none=True)
     if isinstance(message.content, list):
-        plain["content"] = "".join(part.text for part in message.content)
+        plain["content"] = "\n".join(part.text for part in message.content)  # as vLLM and trtllm-serve
     plain.setdefault("content", "")
+    if not message.tool_calls:
+        plain.pop("tool_calls", None)
+    if thought := message.reasoning_content or message.reasoning:  # templates know one of the names
+        plain |= {"reasoning_content": thought, "reasoning": thought}
     for at, call in enumerate(plain.get("tool_calls", ())):
         arguments = _object(call["function"]["arguments"])
         if arguments is None:
@@ -83,7 +87,9 @@ def _plain(message: Message, place: str) -> dict[str, Any]:
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(text or "{}")
+        value = json.loads(text.strip() or "{}")
     except ValueError:
         return None
+    if value is None:  # what some clients make of a call without arguments
+        return {}
     return value if isinstance(value, dict) else None
