@@ -119,6 +119,11 @@ class Parameters(_Strict):
         return "response_format"
 
     @property
+    def is_guided(self) -> bool:
+        """Whether guided decoding makes the text."""
+        return self.response_format is not None and self.response_format.type != "text"
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """The stop words."""
         words = [self.stop] if isinstance(self.stop, str) else self.stop or []
