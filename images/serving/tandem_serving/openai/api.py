@@ -143,10 +143,10 @@ class TextPart(_Strict):
 
 
 class CalledFunction(_Strict):
-    """What the assistant called. `arguments`: JSON."""
+    """What the assistant called. `arguments`: JSON; empty: none."""
 
     name: str
-    arguments: str
+    arguments: str = ""
 
 
 class ToolCall(_Strict):

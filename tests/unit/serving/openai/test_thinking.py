@@ -74,17 +74,18 @@ OPENED = {"extra_body": {"chat_template_kwargs": {"opened": True}}}
 
 
 class Endless(FakeTriton):
-    """Writes its text, a character a chunk, and goes on for ever; it has no stop words."""
+    """Writes its text, a character a chunk, and goes on; it has no stop words."""
 
     async def generate(self, requests: Any, outputs: Sequence[str]) -> Any:
         """The chunks of all requests in turn."""
         self.calls.append((requests, outputs))
         [(_, text)] = self.answers
         try:
-            for character in itertools.chain(text.text, itertools.repeat("~")):
+            for character in itertools.chain(text.text, itertools.repeat("~", 100)):
                 await asyncio.sleep(0)
                 for choice in range(len(requests)):
                     yield choice, Chunk(character, [1], [], "", {})
+            raise AssertionError("it was not ended")
         finally:
             self.ended += 1
 

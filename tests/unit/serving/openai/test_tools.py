@@ -139,8 +139,8 @@ def test_what_asks_for_nothing_reaches_no_template(
     assert json.loads(text) == {"role": "assistant", **wanted}, reason
 
 
-@pytest.mark.parametrize("arguments", ["", " ", "null", "{}"])
-def test_a_call_may_have_no_arguments(tmp_path: Path, arguments: str) -> None:
+@pytest.mark.parametrize("arguments", ["", " ", "null", "{}", None])
+def test_a_call_may_have_no_arguments(tmp_path: Path, arguments: str | None) -> None:
     folder = tokenizer_folder(tmp_path, "{{ messages[-1].tool_calls[0].function.arguments | tojson }}")
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     messages = [*ASK["messages"], {"role": "assistant", "tool_calls": [call]}]
