@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -135,34 +136,43 @@ _LONGEST_NAME = 64
 """A longer one is not compared with others, and is cut in messages."""
 
 
-def check(part: BaseModel, level: str = "", path: str = "") -> None:
+Path = tuple[str | int, ...]
+
+
+def check(part: BaseModel, level: str = "", path: Path = ()) -> None:
     """Raises ApiError for the first field that is not served, of a request or a part of it, with its path."""
-    served = {field.alias or name: name for name, field in type(part).model_fields.items()}
-    _check_names((part.model_extra or {}).items(), served, level, path)
-    for shown, name in served.items():
-        value, inner, place = getattr(part, name), _join(level, shown), _join(path, shown)
+    if part.model_extra:
+        _check_names(part.model_extra.items(), _served(type(part)).values(), level, path)
+    for name, value in part.__dict__.items():
         if isinstance(value, BaseModel):
-            check(value, inner, place)
+            check(value, _join(level, name), (*path, name))
         elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
+            inner = f"{_join(level, name)}[]"
             for at, each in enumerate(value):
-                check(each, f"{inner}[]", f"{place}[{at}]")
-        elif isinstance(value, dict) and inner in LEVELS:
-            _check_names(value.items(), (), inner, place)
+                check(each, inner, (*path, name, at))
+        elif isinstance(value, dict) and _join(level, name) in LEVELS:
+            _check_names(value.items(), (), _join(level, name), (*path, name))
 
 
-def _check_names(items: Iterable[tuple[str, Any]], served: Iterable[str], level: str, path: str) -> None:
+@cache
+def _served(kind: type[BaseModel]) -> Mapping[str, str]:
+    """A class's fields, and their names in requests."""
+    return {name: field.alias or name for name, field in kind.model_fields.items()}
+
+
+def _check_names(items: Iterable[tuple[str, Any]], served: Iterable[str], level: str, path: Path) -> None:
     for name, value in items:
-        place, other = _join(path, name[:_LONGEST_NAME]), LEVELS[level].get(name)
+        other = LEVELS[level].get(name)
         if value is None or (other is None and level in FREE):
             continue
+        place = _shown((*path, name[:_LONGEST_NAME]))
         if other is None:
-            raise ApiError(
-                400, f"{place} is not known to this API: {_advice(name, served)}", place, "unknown_parameter"
-            )
+            message = f"{place} is not known to this API: {_advice(name, served)}"
+            raise ApiError(400, message, place, "unknown_parameter")
         if other.refused and value not in other.neutral:
             raise unsupported(place, other.why)
         if isinstance(value, dict) and _join(level, name) in LEVELS:
-            _check_names(value.items(), (), _join(level, name), place)
+            _check_names(value.items(), (), _join(level, name), (*path, name))
 
 
 def _advice(name: str, served: Iterable[str]) -> str:
@@ -170,5 +180,9 @@ def _advice(name: str, served: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else "leave it out"
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+def _join(level: str, name: str) -> str:
+    return f"{level}.{name}" if level else name
+
+
+def _shown(path: Path) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
