@@ -184,6 +184,8 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "a route to nothing",
     ),
     ({"serving__openAI": {"servedModelName": "a$(B)"}}, "should match", "what Kubernetes would expand"),
+    ({"serving__openAI": {"thinking": {"begin": "</think>"}}}, "must differ", "one marker for both"),
+    ({"serving__openAI": {"thinking": {"end": "<end think>"}}}, "should match", "a marker of two words"),
     ({"serving__queueTimeoutSeconds": 0}, "queueTimeoutSeconds must be at least 0.1", "no time at all"),
     ({"serving__queueTimeoutSeconds": 0.05}, "queueTimeoutSeconds must be at least 0.1", "no time to be looked at"),
     (

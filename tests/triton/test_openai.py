@@ -305,7 +305,8 @@ def with_tools(
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(PAIR / "target" / name, folder)
     (folder / "chat_template.jinja").write_text(TEMPLATE)
-    with OpenAiEndpoint(served[0], served[2], folder, "--tool-calls", "Hermes") as endpoint:
+    options = ("--tool-calls", "Hermes", "--thinking-begin=<think>", "--thinking-end=</think>")
+    with OpenAiEndpoint(served[0], served[2], folder, *options) as endpoint:
         yield endpoint
 
 
@@ -321,6 +322,27 @@ def test_a_model_s_call_of_a_tool(with_tools: OpenAiEndpoint) -> None:
     assert [part.name for part in parts if part.name] == ["Add"]
     assert len(parts) > 2, "as the model writes them"
     assert "".join(part.arguments or "" for part in parts) == call.function.arguments
+
+
+def test_a_stop_word_in_a_thought_ends_nothing(
+    with_tools: OpenAiEndpoint, served: tuple[TritonServer, OpenAiEndpoint, str]
+) -> None:
+    """The pair goes on with what stands there six times. The endpoint finds the word, and ends the sequence."""
+    server = served[0]
+    answer = "<think>x = 1\ny = 2</think>z = 3\n"
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": answer * 6}]
+    eventually(lambda: metric(server, "tandem_requests_running") == 0, "an idle server")
+    before = metric(server, "tandem_generation_tokens_total")
+    with with_tools.client() as client:
+        asked = {"messages": messages, "stop": "\n", "max_tokens": None}
+        whole = chat(client, **asked)
+        chunks = list(chat(client, stream=True, **asked))
+    assert whole.choices[0].message.content == answer.rstrip()
+    assert whole.choices[0].finish_reason == "stop"
+    assert 0 < whole.usage.completion_tokens < 64
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == answer.rstrip()
+    eventually(lambda: metric(server, "tandem_requests_running") == 0, "both ends")
+    assert metric(server, "tandem_generation_tokens_total") - before < 2 * 1500
 
 
 LOCK = Path(__file__).with_name("clients-requirements.txt")

@@ -1,5 +1,9 @@
 """Can the engines be built as the resource asks?"""
 
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
@@ -8,6 +12,7 @@ from tandem.api.types import Draft, ServiceSpec, Target
 from tandem.render.latest import (
     DECIDED_FLAGS,
     DECIDED_PARAMETERS,
+    OPEN_PARAMETERS,
     build_options,
     built_roles,
     engine_batch,
@@ -120,6 +125,40 @@ def _chunked_context(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
+_VALUES = {
+    "true or false": re.compile("True|true|TRUE|1|False|false|FALSE|0"),
+    "a whole number": re.compile(r"-?[0-9]+"),
+    "a number": re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"),
+    "whole numbers with commas between them": re.compile(r"[0-9]+(, *[0-9]+)*"),
+    "max_utilization or guaranteed_no_evict": re.compile("max_utilization|guaranteed_no_evict"),
+    "": re.compile(".*", re.DOTALL),
+}
+"""What the backend reads, by the words of OPEN_PARAMETERS."""
+
+
+def _unread_parameters(spec: ServiceSpec, profile: Profile) -> str | None:
+    """The backend of another image may know more: a warning."""
+    found = [
+        f"{role}.engine.parameters.{problem}"
+        for role, model in _models(spec).items()
+        for problem in _unread(model.engine.parameters if model.engine else {})
+    ]
+    return "; ".join(found) or None
+
+
+def _unread(parameters: Mapping[str, str]) -> Iterator[str]:
+    for name, value in parameters.items():
+        wanted = OPEN_PARAMETERS.get(name)
+        if wanted is None:
+            close = difflib.get_close_matches(name, OPEN_PARAMETERS, n=1)
+            instead = f"did you mean {close[0]}?" if close else "see docs/reference/engines.md"
+            yield f"{name} has no effect, since TensorRT-LLM's Triton backend does not know it: {instead}"
+        elif not _VALUES[wanted].fullmatch(value):
+            yield f"{name} has no effect, since the backend cannot read {value!r}: write {wanted}"
+    if parameters.get("guided_decoding_backend") and not parameters.get("xgrammar_tokenizer_info_path"):
+        yield "guided_decoding_backend has no effect without xgrammar_tokenizer_info_path: write it, too"
+
+
 def _no_product(spec: ServiceSpec, profile: Profile) -> str | None:
     built = needs_engines(spec, profile) and any(ENGINES[role] not in references(spec) for role in _models(spec))
     if not built or len(spec.placement.gpu.product) == 1 or not profile.gpus:
@@ -145,4 +184,4 @@ def _step_tokens(spec: ServiceSpec, profile: Profile) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (_extra_args, _parameters, _dtype, _seq_len, _batch)
-WARNINGS: tuple[Warn, ...] = (_no_product, _chunked_context, _step_tokens)
+WARNINGS: tuple[Warn, ...] = (_unread_parameters, _no_product, _chunked_context, _step_tokens)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tandem.api.crd import root_schema
+from tandem.cli.not_allowed import why_not
 
 Schema = dict[str, Any]
 METADATA = {
@@ -128,7 +129,9 @@ def _problems(data: Any, schema: Schema, path: tuple[str | int, ...], fits: bool
         closed = "properties" in schema and OPEN not in schema
         for key, value in data.items():
             if closed and key not in schema["properties"]:
-                yield Problem((*path, key), "unknown field: check its spelling, or remove it")
+                yield Problem(
+                    (*path, key), why_not((*path, key)) or "unknown field: check its spelling, or remove it"
+                )
             else:
                 yield from _problems(value, _child(schema, key), (*path, key), fits)
     elif isinstance(data, list):

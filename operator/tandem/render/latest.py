@@ -8,6 +8,7 @@ A new version of the renderer is imported here and in `tandem.render`. A revisio
 from tandem.render.v1.engines import (
     DECIDED_FLAGS,
     DECIDED_PARAMETERS,
+    OPEN_PARAMETERS,
     build_options,
     built_roles,
     engine_batch,
@@ -30,6 +31,7 @@ __all__ = [
     "DECIDED_PARAMETERS",
     "MIN_COMPUTE_CAPABILITY",
     "NOT_CUSTOM",
+    "OPEN_PARAMETERS",
     "OWN_PATHS",
     "OWN_VOLUMES",
     "SHARED",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.services import QUICKSTART, parse
+from support.services import DATA, QUICKSTART, parse
 from tandem.accept import Accepted, accept
 from tandem.accept.storage import several
 from tandem.rollout.decide import decide
@@ -100,6 +100,37 @@ def test_warned_of(changes: dict[str, Any], warning: str, settings: Settings) ->
     accepted = accept(parse(LLMAPI, **changes).spec, settings)
     assert isinstance(accepted, Accepted)
     found = [text for text in accepted.warnings if any(word in text for word in WORDS)]
+    assert len(found) == bool(warning), found
+    assert not warning or warning in found[0]
+
+
+ENGINES = (DATA / "input/bls/guide-fast-logits.yaml").read_text("utf-8")
+GUIDED = {"guided_decoding_backend": "xgrammar", "xgrammar_tokenizer_info_path": "/models/info.json"}
+PARAMETERS: list[tuple[dict[str, str], str]] = [
+    # engine.parameters, the warning
+    ({"kv_cache_host_memory_byte": "1"}, "did you mean kv_cache_host_memory_bytes?"),
+    ({"Cuda_graph_mode": "true"}, "did you mean cuda_graph_mode?"),
+    ({"worker_pth_of_ours": "x"}, "see docs/reference/engines.md"),
+    ({"cuda_graph_mode": "yes"}, "cannot read 'yes': write true or false"),
+    ({"kv_cache_host_memory_bytes": "4Gi"}, "cannot read '4Gi': write a whole number"),
+    ({"gpu_weights_percent": "all"}, "cannot read 'all': write a number"),
+    ({"batch_scheduler_policy": "max"}, "write max_utilization or guaranteed_no_evict"),
+    ({"max_attention_window_size": "4096;8192"}, "write whole numbers with commas"),
+    ({"guided_decoding_backend": "xgrammar"}, "has no effect without xgrammar_tokenizer_info_path"),
+    ({"cuda_graph_mode": "True", "gpu_weights_percent": ".5", "max_attention_window_size": "4096, 8192"}, ""),
+    ({"kv_cache_host_memory_bytes": "0", "max_queue_delay_microseconds": "10", **GUIDED}, ""),
+]
+
+
+@pytest.mark.parametrize(("parameters", "warning"), PARAMETERS)
+def test_parameters_that_the_backend_does_not_read(
+    parameters: dict[str, str], warning: str, settings: Settings
+) -> None:
+    engine = {"build": {"maxSeqLen": 4096}, "parameters": parameters}
+    service = parse(ENGINES, target__engine=engine, runtime__profile="trtllm-26.07")
+    accepted = accept(service.spec, settings)
+    assert isinstance(accepted, Accepted), accepted
+    found = [text for text in accepted.warnings if "target.engine.parameters" in text]
     assert len(found) == bool(warning), found
     assert not warning or warning in found[0]
 

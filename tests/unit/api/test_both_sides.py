@@ -6,15 +6,17 @@ import pytest
 
 from tandem.api import bounds, ports
 from tandem.api.decoding import DecodingType
-from tandem.api.types import Source
+from tandem.api.types import Source, Thinking
 from tandem.api.types.service import ToolCalls
 from tandem.cli.admission import Problem, problems, without_nulls
+from tandem.render.v1.openai import _thinking
 from tandem_fetcher import cli as fetcher
 from tandem_fetcher import uri as fetched
 from tandem_fetcher.errors import FetchError
 from tandem_serving.bls import settings
 from tandem_serving.boot import entrypoint, mpi
 from tandem_serving.llmapi.arguments import USER_PROVIDED
+from tandem_serving.openai.thinking import Markers
 from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.prepare import build_progress
 
@@ -34,6 +36,12 @@ def test_the_startup_probe_asks_the_port_that_triton_listens_on() -> None:
 def test_the_openai_endpoint_asks_the_port_that_triton_listens_on() -> None:
     options = entrypoint._parser().parse_args(["openai", "--mode=BLS", "--name=m"])
     assert (options.port, options.triton_port, options.metrics_port) == (ports.OPENAI, ports.GRPC, ports.METRICS)
+
+
+def test_the_openai_endpoint_takes_the_markers_that_a_service_may_name() -> None:
+    rendered = _thinking(Thinking(begin="-<think>"))
+    options = entrypoint._parser().parse_args(["openai", "--mode=BLS", "--name=m", *rendered])
+    assert Markers(options.thinking_begin, options.thinking_end) == Markers("-<think>", "</think>")
 
 
 def test_the_openai_endpoint_knows_the_formats_that_a_service_may_name() -> None:

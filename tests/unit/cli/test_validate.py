@@ -1,15 +1,19 @@
 """`tandem validate` and `tandem render` on files: what they print where, and their exit codes."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client import V1Container, V1PodSpec
 from typer.testing import CliRunner
 
 from tandem.api.crd import root_schema
-from tandem.cli import app
+from tandem.api.types.placement import ContainerTemplate, InitContainerTemplate, TemplateSpec
+from tandem.cli import app, not_allowed
+from tandem.cli.admission import schema_of
 from tandem.cli.schema_faults import PATTERNS
 
 EAGLE = """
@@ -55,6 +59,15 @@ REFUSED = {
     "unknown field": (
         EAGLE.replace("maxDraftLen", "maxDraftLenght"),
         "service.yaml:9: eagle: spec.speculation.maxDraftLenght: unknown field: check its spelling, or remove it\n",
+    ),
+    "fields of pods that are left out on purpose": (
+        f"{EAGLE}  podTemplate:\n    spec:\n      hostNetwork: true\n      tolerations: []\n"
+        "      containers: [{name: triton, startupProbe: {}}]\n",
+        "service.yaml:12: eagle: spec.podTemplate.spec.hostNetwork: not allowed: pods share nothing with their node,"
+        " as Pod Security `restricted` has it: remove it\n"
+        "service.yaml:13: eagle: spec.podTemplate.spec.tolerations: not allowed: write spec.placement.tolerations\n"
+        "service.yaml:14: eagle: spec.podTemplate.spec.containers[0].startupProbe: not allowed: Tandem sets the"
+        " probes, which ask the models: remove it\n",
     ),
     "the profile": (
         EAGLE.replace("tensorParallelSize: 2", "tensorParallelSize: 2, pipelineParallelSize: 2"),
@@ -338,3 +351,27 @@ def test_what_has_no_trtllm_config(text: str, message: str, tmp_path: Path) -> N
     code, stdout, stderr = run(tmp_path, text, "render", "--trtllm-config")
     assert (code, stdout) == (1, "")
     assert stderr.endswith(message)
+
+
+PODS: list[tuple[type[Any], type[Any], Mapping[str, str]]] = [
+    # Kubernetes' type, what of it the resource has, what it leaves out
+    (V1PodSpec, TemplateSpec, not_allowed.POD),
+    (V1Container, ContainerTemplate, not_allowed.CONTAINER),
+    (V1Container, InitContainerTemplate, not_allowed.INIT_CONTAINER),
+]
+
+
+@pytest.mark.parametrize(("kubernetes", "ours", "left_out"), PODS, ids=[row[1].__name__ for row in PODS])
+def test_no_field_of_a_pod_is_called_misspelt(
+    kubernetes: type[Any], ours: type[Any], left_out: Mapping[str, str]
+) -> None:
+    """With a newer client of Kubernetes' a field may be new: it gets a row, or a field of the resource."""
+    has = {field.alias or name for name, field in ours.model_fields.items()}
+    assert set(kubernetes.attribute_map.values()) == has | left_out.keys()
+    assert not has & left_out.keys()
+
+
+def test_fields_that_messages_name_exist() -> None:
+    texts = [text for _, _, rows in PODS for text in rows.values()] + [*not_allowed.JOBS.values()]
+    for name in {name for text in texts for name in re.findall(r"spec(?:\.\w+)+", text)}:
+        assert schema_of(name.split(".")), name

@@ -25,6 +25,7 @@ from tandem.api.roles import Role, downloads
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import LATEST, Record, Revision, render
 from tandem.render.v1.bls import CLIENT_MODELS
+from tandem.render.v1.engines import DECIDED_PARAMETERS, OPEN_PARAMETERS
 from tandem.settings import Settings
 
 INPUTS = sorted((DATA / "input" / "bls").glob("*.yaml"))
@@ -159,6 +160,12 @@ UPSTREAM_PARAMETERS = {
     *("stats_check_period_ms", "tokenizer_dir", "xgrammar_tokenizer_info_path"),
 }
 """Of triton_backend/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt (TensorRT-LLM, 0c8de69a)."""
+
+
+def test_each_parameter_of_upstream_s_is_the_resource_s_or_the_user_s() -> None:
+    ours = {*DECIDED_PARAMETERS, *OPEN_PARAMETERS}
+    assert ours == {*UPSTREAM_PARAMETERS, "recv_poll_period_ms", "max_queue_delay_microseconds"}
+    assert not DECIDED_PARAMETERS.keys() & OPEN_PARAMETERS.keys()
 
 
 PASSED_ON = {

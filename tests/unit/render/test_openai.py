@@ -19,6 +19,16 @@ ARGUMENTS = [
     ("{}", {"--name=$(TANDEM_SERVICE)", "--max-body=4194304"}, "the name is the service's, as its label has it"),
     ("{servedModelName: org/llama}", {"--name=org/llama", "--max-body=4194304"}, "a name of the user's"),
     ("{toolCalls: Hermes}", {"--name=$(TANDEM_SERVICE)", "--max-body=4194304", "--tool-calls=Hermes"}, "a format"),
+    (
+        "{thinking: {}}",
+        {"--name=$(TANDEM_SERVICE)", "--max-body=4194304", "--thinking-begin=<think>", "--thinking-end=</think>"},
+        "the markers of most families",
+    ),
+    (
+        "{thinking: {begin: '[THINK]', end: '[/THINK]'}}",
+        {"--name=$(TANDEM_SERVICE)", "--max-body=4194304", "--thinking-begin=[THINK]", "--thinking-end=[/THINK]"},
+        "markers of another family",
+    ),
     ("{maxBodyMiB: 1}", {"--name=$(TANDEM_SERVICE)", "--max-body=1048576"}, "bytes"),
     (
         "{apiKeySecret: keys, tlsSecret: certificate}",

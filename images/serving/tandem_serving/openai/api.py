@@ -1,48 +1,25 @@
-"""Requests of OpenAI's API, checked: what is not known, or cannot be served, is refused by its name.
+"""Requests of OpenAI's API, checked: what is not known, or cannot be served, is refused by its name (see `fields`).
 
 https://platform.openai.com/docs/api-reference/chat/create, .../completions/create
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
+from tandem_serving.openai import fields
 from tandem_serving.openai.errors import ApiError, unsupported
 
-IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier", "store"})
-"""They change no answer here: nothing is stored, billed or cached by them."""
-_TOOLS = "tools are for /v1/chat/completions"
-_FUNCTIONS = "it is OpenAI's older form of tools; send tools and tool_choice"
-UNSUPPORTED: Mapping[str, str] = {
-    "audio": "this service takes and gives text",
-    "best_of": "ask for n completions and choose",
-    "function_call": _FUNCTIONS,
-    "functions": _FUNCTIONS,
-    "logit_bias": "the engines take a bias of words, not of tokens; leave it out",
-    "modalities": "this service takes and gives text",
-    "parallel_tool_calls": _TOOLS,
-    "prediction": "the draft model predicts; leave it out",
-    "reasoning_effort": "write it in chat_template_kwargs, by the name that the model's chat template has for it",
-    "suffix": "the models continue a text, they fill no gap; leave it out",
-    "tool_choice": _TOOLS,
-    "tools": _TOOLS,
-    "top_logprobs": "the engines give the log probability of the chosen token alone; leave it out, or send 0",
-    "verbosity": "leave it out",
-    "web_search_options": "there is no search; leave it out",
-}
-NEUTRAL: Mapping[str, Any] = {
-    "best_of": 1,
-    "logit_bias": {},
-    "modalities": ["text"],
-    "parallel_tool_calls": True,
-    "tool_choice": "none",
-    "tools": [],
-    "top_logprobs": 0,
-}
-"""Values that ask for nothing."""
 MOST_CHOICES = 128
 MOST_SEQUENCES = 1024
 """Of a request: as many as wait in the queue."""
@@ -60,6 +37,11 @@ class _Strict(BaseModel):
         if not isinstance(given, dict):
             return given
         return {name: value for name, value in given.items() if value is not None}
+
+    @model_serializer(mode="wrap")
+    def _declared(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What changes nothing does not reach the chat template."""
+        return {name: value for name, value in dump(self).items() if name in type(self).model_fields}
 
 
 INT32 = (1 << 31) - 1
@@ -85,6 +67,27 @@ class ResponseFormat(_Strict):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    own_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    """With `json_object`, as llama.cpp, Together and Fireworks have it."""
+
+    @property
+    def schema_of_text(self) -> dict[str, Any] | None:
+        """What the text must follow; None: any JSON, or with type text nothing. Raises ApiError: it is not where
+        the type has it."""
+        if self.own_schema is not None and self.type != "json_object":
+            message = "response_format.schema is for type json_object: send type json_schema, and the schema in it"
+            raise ApiError(400, message, "response_format.schema", "invalid_value")
+        if self.json_schema is None:
+            if self.type == "json_schema":
+                message = "response_format.json_schema is missing: send the schema in it"
+                raise ApiError(400, message, "response_format", "invalid_value")
+            return self.own_schema
+        if self.type != "json_schema":
+            message = (
+                f"response_format.json_schema is for type json_schema, and the type is {self.type}: send that type"
+            )
+            raise ApiError(400, message, "response_format.json_schema", "invalid_value")
+        return self.json_schema.json_schema
 
 
 class Parameters(_Strict):
@@ -116,6 +119,11 @@ class Parameters(_Strict):
         return "response_format"
 
     @property
+    def is_guided(self) -> bool:
+        """Whether guided decoding makes the text."""
+        return self.response_format is not None and self.response_format.type != "text"
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """The stop words."""
         words = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -135,10 +143,10 @@ class TextPart(_Strict):
 
 
 class CalledFunction(_Strict):
-    """What the assistant called. `arguments`: JSON."""
+    """What the assistant called. `arguments`: JSON; empty: none."""
 
     name: str
-    arguments: str
+    arguments: str = ""
 
 
 class ToolCall(_Strict):
@@ -150,21 +158,27 @@ class ToolCall(_Strict):
 
 
 class Message(_Strict):
-    """A message; the chat template gets what else it has, such as `name`."""
+    """A message. `reasoning_content`, `reasoning`: an answer's thought, for templates that know it."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
+    name: str | None = None
     tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
 class Function(_Strict):
-    """A tool; the chat template gets what else it has. `parameters`: a JSON schema."""
+    """A tool, as the chat template gets it. `parameters`: a JSON schema."""
 
     name: FunctionName
+    description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class Tool(_Strict):
@@ -253,21 +267,16 @@ def parse(kind: type[RequestT], body: bytes) -> RequestT:
         request = kind.model_validate_json(body)
     except ValidationError as error:
         raise _invalid(error) from None
-    for name, value in (request.model_extra or {}).items():
-        _check_extra(name, value)
+    fields.check(request)
     if request.stream_options and not request.stream:
         raise ApiError(400, "stream_options is for streams: send stream true, or leave it out", "stream_options")
     if isinstance(request, CompletionRequest) and request.logprobs:
-        raise unsupported("logprobs", "the engines give those of the chosen tokens alone; send 0")
+        raise unsupported("logprobs", "Tandem's models in Triton give those of the chosen tokens only; send 0")
+    if isinstance(request, CompletionRequest) and request.echo and request.logprobs is not None:
+        raise unsupported(
+            "echo", "the engines give no log probabilities of a prompt's tokens; leave echo or logprobs out"
+        )
     return request
-
-
-def _check_extra(name: str, value: Any) -> None:
-    if name in IGNORED or (name in NEUTRAL and value == NEUTRAL[name]):
-        return
-    if name in UNSUPPORTED:
-        raise unsupported(name, UNSUPPORTED[name])
-    raise ApiError(400, f"{name} is not known to this API: leave it out", name, "unknown_parameter")
 
 
 def _invalid(error: ValidationError) -> ApiError:

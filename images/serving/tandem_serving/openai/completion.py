@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, NamedTool
+from tandem_serving.openai.thinking import ThoughtReader
 from tandem_serving.openai.tool_calls import CallPart, CallReader, merged
 from tandem_serving.openai.triton import Chunk
 from tandem_serving.requests.text import StopText
@@ -25,7 +27,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Delta:
-    """What is new of a choice; `finish_reason` with its last."""
+    """What is new of a choice; `finish_reason` with its last. `offset`: characters of the tokens before."""
 
     index: int
     text: str
@@ -33,57 +35,107 @@ class Delta:
     finish_reason: str | None
     first: bool
     calls: Sequence[CallPart] = ()
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How choices' texts are read: each function makes a reader for one. `calls`: of calls of tools; `thoughts`: of
+    thoughts, in which no call and no stop word counts. Then the engine does not get to know the stop words, and the
+    tokens of choices that they end are counted here: `prompt_tokens` are the prompt's."""
+
+    calls: Callable[[], CallReader] | None = None
+    thoughts: Callable[[], ThoughtReader] | None = None
+    prompt_tokens: int = 0
 
 
 @dataclass
 class _Choice:
+    """`reason`: why it ended; `over`: whether the engine's last chunk of it came."""
+
     stop: StopText
-    reader: CallReader | None
+    calls: CallReader | None
+    thoughts: ThoughtReader | None
     begun: bool = False
     called: bool = False
+    reason: str | None = None
+    over: bool = False
+    tokens: int = 0
+    offset: int = 0
     figures: Mapping[str, int] = field(default_factory=dict)
 
 
 class Completion:
     """One request's answer as it comes. `identity`: its id, and when it was created. `echo`: texts that the choices
-    begin with. `reader`: makes what finds the calls of tools in a choice's text."""
+    begin with."""
 
     def __init__(
         self,
         request: ChatRequest | CompletionRequest,
         identity: tuple[str, int],
         echo: Sequence[str] = (),
-        reader: Callable[[], CallReader] | None = None,
+        reading: Reading = Reading(),
     ) -> None:
         self._request = request
         self._chat = isinstance(request, ChatRequest)
         self._id, self._created = identity
         self._echo = echo
-        self._reader = reader
+        self._reading = reading
         # As OpenAI has it: a forced call is no reason to end.
         self._forced = isinstance(request, ChatRequest) and isinstance(request.tool_choice, NamedTool)
         self._choices: dict[int, _Choice] = {}
 
-    def delta(self, index: int, chunk: Chunk, piece: Callable[[int], str]) -> Delta:
-        """What a chunk brings to a choice. `piece`: a token's text. The text ends before a stop word: mode BLS keeps
-        it."""
+    @property
+    def stops_here(self) -> bool:
+        """Whether stop words are looked for here, not by the engine, whose tokens must come as it makes them."""
+        return bool(self._reading.thoughts and self._request.stops)
+
+    def delta(self, index: int, chunk: Chunk, piece: Callable[[int], str]) -> Delta | None:
+        """What a chunk brings to a choice; None: the choice has ended. `piece`: a token's text."""
         if not (choice := self._choices.get(index)):
-            choice = self._choices[index] = _Choice(StopText(self._request.stops), self._reader and self._reader())
-        text, stopped = choice.stop.push(chunk.text)
-        if chunk.finish_reason and not stopped:
-            text += choice.stop.flush()
+            choice = self._choices[index] = self._new_choice()
+        choice.over = bool(chunk.finish_reason)
+        if choice.reason:
+            return None
+        text, calls = self._read(choice, chunk)
         first, choice.begun = not choice.begun, True
         if first and self._echo:
             text = self._echo[index] + text
-        if chunk.finish_reason:
-            choice.figures = chunk.figures
-        text, calls = choice.reader.push(text, over=bool(chunk.finish_reason)) if choice.reader else (text, [])
         choice.called = choice.called or bool(calls)
-        tokens = [Token(piece(token), value) for token, value in zip(chunk.ids, chunk.log_probs, strict=True)]
-        reason = FINISH.get(chunk.finish_reason, "stop") if chunk.finish_reason else None
+        tokens = []
+        if self._request.with_log_probs:
+            tokens = [Token(piece(token), value) for token, value in zip(chunk.ids, chunk.log_probs, strict=True)]
+        offset, choice.offset = choice.offset, choice.offset + sum(len(token.text) for token in tokens)
+        reason = choice.reason
         if reason == "stop" and choice.called and not self._forced:
             reason = "tool_calls"
-        return Delta(index, text, tokens, reason, first, calls)
+        return Delta(index, text, tokens, reason, first, calls, offset)
+
+    def left_behind(self, choices: int) -> bool:
+        """Whether all of so many choices have ended, some of them not in the engine: it can stop."""
+        known = self._choices.values()
+        return len(known) == choices and all(each.reason for each in known) and not all(each.over for each in known)
+
+    def _new_choice(self) -> _Choice:
+        calls, thoughts = self._reading.calls, self._reading.thoughts
+        return _Choice(StopText(self._request.stops), calls and calls(), thoughts and thoughts())
+
+    def _read(self, choice: _Choice, chunk: Chunk) -> tuple[str, Sequence[CallPart]]:
+        """A chunk's text, and its calls; sets `reason` at the choice's end. Mode BLS keeps a stop word, which is no
+        text here."""
+        thought, text = choice.thoughts.push(chunk.text, choice.over) if choice.thoughts else ("", chunk.text)
+        text, stopped = choice.stop.push(text)
+        if choice.over and not stopped:
+            text += choice.stop.flush()
+        if choice.over or stopped:
+            choice.reason = "stop" if stopped else FINISH.get(chunk.finish_reason, "stop")
+        choice.tokens += len(chunk.ids)
+        if choice.over:
+            choice.figures = chunk.figures
+        elif stopped:
+            choice.figures = {"input_tokens": self._reading.prompt_tokens, "output_tokens": choice.tokens}
+        text, calls = choice.calls.push(text, over=bool(choice.reason)) if choice.calls else (text, [])
+        return thought + text, calls
 
     def event(self, delta: Delta) -> Json:
         """A delta as an event of a stream."""
@@ -139,7 +191,7 @@ class Completion:
     def _choice(self, delta: Delta, content: Json) -> Json:
         log_probs = None
         if self._request.with_log_probs:
-            log_probs = _chat_log_probs(delta.tokens) if self._chat else _log_probs(delta.tokens)
+            log_probs = _chat_log_probs(delta.tokens) if self._chat else _log_probs(delta.tokens, delta.offset)
         return {"index": delta.index, **content, "logprobs": log_probs, "finish_reason": delta.finish_reason}
 
 
@@ -166,10 +218,11 @@ def _chat_log_probs(tokens: Sequence[Token]) -> Json:
     return {"content": content, "refusal": None}
 
 
-def _log_probs(tokens: Sequence[Token]) -> Json:
+def _log_probs(tokens: Sequence[Token], offset: int) -> Json:
+    lengths = [len(token.text) for token in tokens]
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [token.log_prob for token in tokens],
         "top_logprobs": None,
-        "text_offset": [],
+        "text_offset": list(accumulate(lengths[:-1], initial=offset)) if tokens else [],
     }

@@ -21,6 +21,7 @@ from tandem_serving.openai.access import CERTIFICATE, KEY, ApiKeys, reload_certi
 from tandem_serving.openai.metrics import Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
+from tandem_serving.openai.thinking import Markers
 from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.openai.triton import MODELS, TritonServer
 
@@ -44,7 +45,9 @@ async def _serve(options: Namespace) -> None:
     triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode])
     model, keys = ChatModel(options.tokenizer), ApiKeys(options.keys)
     form = FORMATS[options.tool_calls] if options.tool_calls else None
-    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, Metrics(options.metrics_port), form)
+    thinking = Markers(options.thinking_begin, options.thinking_end) if options.thinking_begin else None
+    metrics = Metrics(options.metrics_port)
+    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, metrics, form, thinking)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -14,7 +14,11 @@ from tandem_serving.openai import chat_template
 from tandem_serving.openai.api import ChatRequest, Message
 from tandem_serving.openai.chat_template import ChatTemplate
 from tandem_serving.openai.errors import ApiError
+from tandem_serving.openai.thinking import Markers
 from tandem_serving.requests.tokenizer import Tokenizer
+
+_TAIL_TOKENS = 64
+"""Of a prompt, in which a thought's beginning stands."""
 
 
 class ChatModel:
@@ -34,6 +38,17 @@ class ChatModel:
         if not ids:
             raise ApiError(400, "the messages have no text: send some", "messages")
         return ids
+
+    def thinks_after(self, ids: Sequence[int], markers: Markers) -> bool:
+        """Whether a prompt of these tokens ends inside a thought. Raises ApiError: texts have no such markers."""
+        for field, marker in {"begin": markers.begin, "end": markers.end}.items():
+            if self.decode(self._tokenizer.encode(marker, special=False)).strip() != marker:
+                message = (
+                    f"spec.serving.openAI.thinking.{field}: {marker!r} is a special token of this model, and Triton's"
+                    " models leave those out of their texts: remove spec.serving.openAI.thinking"
+                )
+                raise ApiError(400, message, None, "invalid_thinking_marker")
+        return markers.open_in(self.decode(list(ids[-_TAIL_TOKENS:])))
 
     def decode(self, ids: Any) -> str:
         """A prompt's text."""
@@ -66,12 +81,16 @@ class ChatModel:
 
 
 def _plain(message: Message, place: str) -> dict[str, Any]:
-    """A message as templates know it: text as one string, the arguments of calls as objects; what OpenAI calls
-    developer they call system. Raises ApiError."""
+    """A message as templates know it: text as one string, the arguments of calls as objects, no empty list of calls;
+    what OpenAI calls developer they call system. Raises ApiError."""
     plain = message.model_dump(exclude_none=True)
     if isinstance(message.content, list):
-        plain["content"] = "".join(part.text for part in message.content)
+        plain["content"] = "\n".join(part.text for part in message.content)  # as vLLM and trtllm-serve
     plain.setdefault("content", "")
+    if not message.tool_calls:
+        plain.pop("tool_calls", None)
+    if thought := message.reasoning_content or message.reasoning:  # templates know one of the names
+        plain |= {"reasoning_content": thought, "reasoning": thought}
     for at, call in enumerate(plain.get("tool_calls", ())):
         arguments = _object(call["function"]["arguments"])
         if arguments is None:
@@ -83,7 +102,9 @@ def _plain(message: Message, place: str) -> dict[str, Any]:
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(text or "{}")
+        value = json.loads(text.strip() or "{}")
     except ValueError:
         return None
+    if value is None:  # what some clients make of a call without arguments
+        return {}
     return value if isinstance(value, dict) else None

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
@@ -22,14 +23,15 @@ from starlette.types import ASGIApp
 
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, parse
-from tandem_serving.openai.completion import Completion, Delta
+from tandem_serving.openai.completion import Completion, Delta, Reading
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.metrics import EVENTS, Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.tensors import Prompts, explained, tensors
+from tandem_serving.openai.thinking import Markers, ThoughtReader
 from tandem_serving.openai.tool_calls import Format
-from tandem_serving.openai.tools import tool_use
-from tandem_serving.openai.triton import OUTPUTS, TOKEN_OUTPUTS, TritonServer
+from tandem_serving.openai.tools import ToolUse, tool_use
+from tandem_serving.openai.triton import OUTPUTS, TOKEN_IDS, TOKEN_OUTPUTS, TritonServer
 from tandem_serving.requests.tensors import Array
 
 BODY_SECONDS = 60.0
@@ -40,7 +42,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Endpoint:
     """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
-    writes calls of tools, None: the service names none."""
+    writes calls of tools, `thinking`: between what it thinks; None: the service names none."""
 
     name: str
     triton: TritonServer
@@ -49,6 +51,7 @@ class Endpoint:
     max_body: int
     metrics: Metrics
     tool_calls: Format | None = None
+    thinking: Markers | None = None
 
     async def health(self, _: Request) -> Response:
         """Whether Triton takes requests."""
@@ -83,8 +86,15 @@ class Endpoint:
         use = tool_use(request, self.tool_calls)
         ids = await run_in_threadpool(self.model.encode_chat, request, use.tools)
         request = request.model_copy(update={"response_format": use.guide}) if use.guide else request
-        completion = Completion(request, _identity("chatcmpl"), reader=use.reader)
+        completion = Completion(request, _identity("chatcmpl"), reading=await self._reading(request, use, ids))
         return await self._answer(http, request, [ids], completion)
+
+    async def _reading(self, request: ChatRequest, use: ToolUse, prompt: list[int]) -> Reading:
+        """Guided decoding leaves no room for a thought; without calls and stop words nothing depends on one."""
+        if not self.thinking or request.is_guided or not (use.reader or request.stops):
+            return Reading(use.reader)
+        inside = await run_in_threadpool(self.model.thinks_after, prompt, self.thinking)
+        return Reading(use.reader, partial(ThoughtReader, self.thinking, inside), len(prompt))
 
     async def completions(self, http: Request) -> Response:
         """POST /v1/completions."""
@@ -100,7 +110,8 @@ class Endpoint:
     async def _answer(
         self, http: Request, request: ChatRequest | CompletionRequest, prompts: Prompts, completion: Completion
     ) -> Response:
-        deltas = self._deltas(request, tensors(self.triton.model, request, prompts), completion)
+        asked = request.model_copy(update={"stop": None, "stream": True}) if completion.stops_here else request
+        deltas = self._deltas(request, tensors(self.triton.model, asked, prompts), completion)
         if not request.stream:
             return JSONResponse(completion.whole(await _while_connected(http, _all(deltas))))
         first = await _while_connected(http, _first(deltas))  # an error before it has a status of its own
@@ -110,10 +121,15 @@ class Endpoint:
         self, request: ChatRequest | CompletionRequest, requests: list[dict[str, Array]], completion: Completion
     ) -> AsyncGenerator[Delta]:
         outputs = [*OUTPUTS, *(TOKEN_OUTPUTS if request.with_log_probs else ())]
+        if completion.stops_here and not request.with_log_probs:
+            outputs.append(TOKEN_IDS)
         try:
             async with aclosing(self.triton.generate(requests, outputs)) as chunks:
                 async for index, chunk in chunks:
-                    yield completion.delta(index, chunk, self.model.piece)
+                    if delta := completion.delta(index, chunk, self.model.piece):
+                        yield delta
+                    if completion.left_behind(len(requests)):
+                        return
         except ApiError as error:
             raise explained(self.triton.model, error, request.guided_by) from None
 

@@ -106,13 +106,14 @@ def _seed(model: TritonModel, request: Parameters, seed: int) -> dict[str, Array
 
 
 def _guide(wanted: ResponseFormat | None) -> dict[str, str]:
-    if wanted is None or wanted.type == "text":
+    if wanted is None:
         return {}
-    if wanted.type == "json_object":
+    found = wanted.schema_of_text
+    if wanted.type == "text":
+        return {}
+    if found is None:
         return {"guided_decoding_guide_type": "json"}
-    if wanted.json_schema is None:
-        raise ApiError(400, "response_format.json_schema is missing: send the schema in it", "response_format")
-    schema = json.dumps(wanted.json_schema.json_schema, ensure_ascii=False)
+    schema = json.dumps(found, ensure_ascii=False)
     return {"guided_decoding_guide_type": "json_schema", "guided_decoding_guide": schema}
 
 

@@ -42,11 +42,11 @@ def tool_use(request: ChatRequest, form: Format | None) -> ToolUse:
         raise ApiError(400, "tool_choice is for tools: send tools, or leave it out", "tool_choice")
     if not tools or choice == "none":
         return ToolUse()
-    if request.response_format and request.response_format.type != "text":
+    if request.is_guided:
         message = "response_format and tools exclude each other: a text in that format is no call; send one of them"
         raise ApiError(400, message, "response_format")
     most = 1 if request.parallel_tool_calls is False else None
-    sent = [tool.model_dump() for tool in tools]
+    sent = [tool.model_dump(exclude_unset=True) for tool in tools]
     names = [tool.function.name for tool in tools]
     if isinstance(choice, NamedTool):
         return ToolUse(sent, _guide(_named(choice.function.name, tools)), partial(NamedCall, choice.function.name))

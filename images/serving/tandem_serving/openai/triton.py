@@ -87,7 +87,8 @@ FIGURES = {
     "total_accepted_draft_tokens": "accepted_draft_tokens",
 }
 OUTPUTS = ("text_output", "finish_reason", *FIGURES)
-TOKEN_OUTPUTS = ("output_ids", "output_log_probs")
+TOKEN_IDS = "output_ids"
+TOKEN_OUTPUTS = (TOKEN_IDS, "output_log_probs")
 
 
 class TritonServer:

@@ -31,6 +31,7 @@ from tandem.api.types.service import (
     Serving,
     SpeculativeInferenceService,
     Storage,
+    Thinking,
 )
 from tandem.api.types.speculation import (
     Acceptance,
@@ -113,6 +114,7 @@ __all__ = [
     "Storage",
     "SuffixAutomaton",
     "Target",
+    "Thinking",
     "Toleration",
     "UserIds",
     "UserProvided",

@@ -50,6 +50,19 @@ ServedModelName = Annotated[
 ToolCalls = Literal["Hermes", "Llama3Json", "Mistral"]
 
 
+Marker = Annotated[str, StringConstraints(min_length=2, max_length=64, pattern=r"^[^\s$]+$")]
+
+
+class Thinking(Model):
+    """Between which markers the target writes what it thinks before it answers."""
+
+    cel = (Rule("self.begin != self.end", "serving.openAI.thinking.begin and end must differ: write both markers"),)
+    begin: Marker = "<think>"
+    """What stands before a thought. The chat template may write it, at the prompt's end."""
+    end: Marker = "</think>"
+    """What stands after a thought."""
+
+
 class OpenAi(Model):
     """OpenAI's HTTP API in front of the models (docs/reference/openai.md)."""
 
@@ -77,6 +90,9 @@ class OpenAi(Model):
     tool_calls: ToolCalls | None = None
     """How the target writes calls of tools, which requests with `tools` need. Hermes: Qwen 2.5 and 3, Hermes 2 and 3.
     Llama3Json: Llama 3.1 to 3.3. Mistral: Mistral's models. Absent: such requests are refused."""
+    thinking: Thinking | None = None
+    """Of a target that thinks before it answers: no call of a tool and no stop word inside a thought counts. `{}`
+    stands for <think> and </think>, as DeepSeek-R1 and Qwen 3 write them. Absent: all of the text is the answer."""
     max_body_mib: Annotated[int, Field(ge=1, le=64)] = Field(default=4, alias="maxBodyMiB")
     """Largest body of a request, in MiB. `requestTimeoutSeconds` limits its time."""
     route: Route | None = None

@@ -44,6 +44,26 @@ DECIDED_PARAMETERS = {
 }
 """Parameters of TensorRT-LLM's Triton backend that the resource decides, refused in `engine.parameters`, and the
 field to write instead; empty: there is none, since Tandem's models count on its value."""
+OPEN_PARAMETERS: Mapping[str, str] = {
+    **dict.fromkeys(("enable_chunked_context", "enable_trt_overlap", "kv_cache_onboard_blocks"), "true or false"),
+    **dict.fromkeys(("enable_context_fmha_fp32_acc", "multi_block_mode", "cuda_graph_mode"), "true or false"),
+    "normalize_log_probs": "true or false",
+    **dict.fromkeys(("kv_cache_host_memory_bytes", "sink_token_length", "cuda_graph_cache_size"), "a whole number"),
+    **dict.fromkeys(("cancellation_check_period_ms", "stats_check_period_ms"), "a whole number"),
+    **dict.fromkeys(("iter_stats_max_iterations", "request_stats_max_iterations"), "a whole number"),
+    **dict.fromkeys(("lora_cache_max_adapter_size", "lora_cache_optimal_adapter_size"), "a whole number"),
+    **dict.fromkeys(("lora_cache_host_memory_bytes", "recv_poll_period_ms"), "a whole number"),
+    "max_attention_window_size": "whole numbers with commas between them",
+    **dict.fromkeys(("cross_kv_cache_fraction", "gpu_weights_percent"), "a number"),
+    "lora_cache_gpu_memory_fraction": "a number",
+    "batch_scheduler_policy": "max_utilization or guaranteed_no_evict",
+    **dict.fromkeys(("executor_worker_path", "lora_prefetch_dir", "tokenizer_dir"), ""),
+    **dict.fromkeys(("guided_decoding_backend", "xgrammar_tokenizer_info_path"), ""),
+    "max_queue_delay_microseconds": "a whole number",
+}
+"""Parameters that the backend reads and the resource does not decide, and what it takes for a value; empty: any text.
+It warns in its log about a value that it cannot read, and goes on with its default; a name that it does not know it
+never looks at. Read in triton_backend/inflight_batcher_llm/src (TensorRT-LLM 0c8de69a). The last one is Triton's."""
 DEFAULT_NUM_TOKENS = 8192
 """trtllm-build's own `max_num_tokens`."""
 ACTIVATION_SHARE, ACTIVATION_KIB = 0.1, 256

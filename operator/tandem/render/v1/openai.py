@@ -6,6 +6,7 @@ from typing import Any
 from tandem import names
 from tandem.api import ports
 from tandem.api.roles import Role
+from tandem.api.types import Thinking
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.probes import lifecycle
 from tandem.render.v1.security import CONTAINER_SECURITY
@@ -87,9 +88,14 @@ def _arguments(inputs: Inputs) -> list[str]:
         f"--max-body={openai.max_body_mib * MIB}",
         f"--grace={inputs.spec.serving.request_timeout_seconds}",
         *([f"--tool-calls={openai.tool_calls}"] if openai.tool_calls else []),
+        *_thinking(openai.thinking),
         *([f"--keys={KEYS}"] if openai.api_key_secret else []),
         *([f"--tls={TLS}"] if openai.tls_secret else []),
     ]
+
+
+def _thinking(markers: Thinking | None) -> list[str]:
+    return [f"--thinking-begin={markers.begin}", f"--thinking-end={markers.end}"] if markers else []
 
 
 def _secrets(inputs: Inputs) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tandem_serving.openai.api import ChatRequest, CompletionRequest
-from tandem_serving.openai.completion import Completion, Delta
+from tandem_serving.openai.completion import Completion, Delta, Reading
+from tandem_serving.openai.thinking import Markers, ThoughtReader
 from tandem_serving.openai.triton import Chunk
 
 FIGURES = {"input_tokens": 5, "output_tokens": 3, "draft_tokens": 4, "accepted_draft_tokens": 1}
@@ -27,7 +28,8 @@ def completions(echo: tuple[str, ...] = (), **more: Any) -> Completion:
 
 
 def deltas(completion: Completion, *chunks: tuple[int, Chunk]) -> list[Delta]:
-    return [completion.delta(index, each, str) for index, each in chunks]
+    found = [completion.delta(index, each, str) for index, each in chunks]
+    return [delta for delta in found if delta]
 
 
 def test_a_chat_s_stream() -> None:
@@ -104,6 +106,30 @@ def test_a_text_ends_before_its_stop_word(texts: list[str], reason: str, wanted:
     assert "".join(delta.text for delta in deltas(completion, *((0, each) for each in chunks))) == wanted
 
 
+def test_a_choice_that_a_stop_word_ended_here_is_over_while_the_engine_goes_on() -> None:
+    reading = Reading(thoughts=lambda: ThoughtReader(Markers("<t>", "</t>"), True), prompt_tokens=5)
+    request = ChatRequest.model_validate(
+        {"model": "m", "messages": [{"role": "user", "content": "x"}], "n": 2, "stop": "END"}
+    )
+    completion = Completion(request, ("id", 7), reading=reading)
+    assert completion.stops_here
+    made = deltas(
+        completion,
+        (0, chunk("aEND</t>", ids=[1, 2])),
+        (0, chunk("bEND", ids=[3])),
+        (0, chunk("more", ids=[4])),
+    )
+    assert [delta.text for delta in made] == ["aEND</t>", "b"], "in the thought the word is text"
+    assert [delta.finish_reason for delta in made] == [None, "stop"]
+    assert not completion.left_behind(2), "the other choice has not begun"
+    [last] = deltas(completion, (1, chunk("c</t>END", "length", {"input_tokens": 5, "output_tokens": 3})))
+    assert (last.text, last.finish_reason) == ("c</t>", "stop")
+    assert completion.left_behind(2)
+    assert completion.usage() == {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
+    assert not deltas(completion, (0, chunk("", "length", FIGURES)))
+    assert not completion.left_behind(2), "what is over in the engine needs no end"
+
+
 def test_echo_comes_once_a_choice() -> None:
     made = deltas(completions(("P", "Q"), n=2), (1, chunk("b")), (0, chunk("a")), (1, chunk("c")))
     assert [delta.text for delta in made] == ["Qb", "Pa", "c"]
@@ -121,6 +147,11 @@ def test_log_probs_of_both_apis() -> None:
     [choice] = completion.whole(deltas(completion, (0, chunk("12", "length", **tokens))))["choices"]
     assert choice["logprobs"]["tokens"] == ["1", "2"]
     assert choice["logprobs"]["token_logprobs"] == [-0.5, -1.0]
+    assert choice["logprobs"]["text_offset"] == [0, 1]
+    completion = completions(logprobs=0, stream=True)
+    made = deltas(completion, (0, chunk("12", **tokens)), (0, chunk("12", "length", **tokens)))
+    offsets = [completion.event(delta)["choices"][0]["logprobs"]["text_offset"] for delta in made]
+    assert offsets == [[0, 1], [2, 3]], "a stream goes on where it was"
 
 
 def test_answers_are_json() -> None:

@@ -52,7 +52,7 @@ def test_a_chat_s_prompt_is_its_template_s_tokens_without_others(tmp_path: Path)
         assert http.post("/v1/chat/completions", json={**CHAT, "messages": messages}).status_code == 200
     [([tensors], _)] = triton.calls
     model = ChatModel(folder)
-    assert model.decode(tensors["input_ids"][0].tolist()) == "systemxuserab"
+    assert model.decode(tensors["input_ids"][0].tolist()) == "systemxusera\nb", "parts are lines"
     assert tensors["input_ids"][0, -1] == 0, "the end token, as the template wrote it"
 
 

@@ -71,6 +71,20 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
         },
         "any JSON",
     ),
+    (
+        {**GREEDY, "response_format": {"type": "json_object", "schema": SCHEMA}},
+        {
+            "temperature": 0,
+            "guided_decoding_guide_type": b"json_schema",
+            "guided_decoding_guide": b'{"type": "object"}',
+        },
+        {
+            "sampling_param_temperature": 0,
+            "guided_decoding_guide_type": b"json_schema",
+            "guided_decoding_guide": b'{"type": "object"}',
+        },
+        "a schema that other servers take beside json_object",
+    ),
 ]
 ALWAYS = {
     BLS.name: {"text_input": b"x", "stream": False, "exclude_input_in_output": True, "max_tokens": 16},

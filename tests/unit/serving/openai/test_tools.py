@@ -102,6 +102,52 @@ def test_calls_and_their_answers_reach_the_template(tmp_path: Path) -> None:
     assert messages == ["[user]x", "[assistant]I look.", "<GetWeather:Paris>", f"[tool]rain{answer['tool_call_id']}"]
 
 
+def test_answers_as_openai_s_client_has_parsed_them_are_taken_back(tmp_path: Path) -> None:
+    """It sends back all that it knows of an answer; what is no message's reaches no template."""
+    template = "{% for message in messages %}{{ message | tojson }}\n{% endfor %}{{ tools | length if tools }}"
+    folder = tokenizer_folder(tmp_path, template)
+    with client(triton := writes(TEXT), folder) as openai_client:
+        message = openai_client.chat.completions.parse(**ASK).choices[0].message
+        assert message.tool_calls
+        assert message.tool_calls[0].function.parsed_arguments
+        openai_client.chat.completions.create(**{**ASK, "messages": [*ASK["messages"], message]})
+    answer = json.loads(prompt_of(triton.calls[-1], folder).splitlines()[1])
+    [call] = answer.pop("tool_calls")
+    assert answer == {"role": "assistant", "content": "I look.\n"}
+    assert call.keys() == {"id", "type", "function"}
+    assert call["function"] == {"name": "GetWeather", "arguments": {"city": "Paris"}}
+
+
+NOTHING = {"refusal": None, "annotations": [], "audio": None, "function_call": None}
+SENT_BACK: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    # of an assistant's message, what the template gets beside its role, why
+    ({"content": None, "tool_calls": []}, {"content": ""}, "templates take an empty list for calls"),
+    ({"content": "x", **NOTHING}, {"content": "x"}, "OpenAI's answers have these"),
+    ({"content": "x", "reasoning": "t"}, {"content": "x", "reasoning": "t", "reasoning_content": "t"}, "vLLM's name"),
+    ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, {"content": "a\nb"}, "parts"),
+]
+
+
+@pytest.mark.parametrize(("sent", "wanted", "reason"), SENT_BACK, ids=[row[-1] for row in SENT_BACK])
+def test_what_asks_for_nothing_reaches_no_template(
+    tmp_path: Path, sent: dict[str, Any], wanted: dict[str, Any], reason: str
+) -> None:
+    folder = tokenizer_folder(tmp_path, "{{ messages[-1] | tojson }}")
+    messages = [*ASK["messages"], {"role": "assistant", **sent}]
+    request = ChatRequest.model_validate({"model": "m", "messages": messages})
+    text = ChatModel(folder).decode(ChatModel(folder).encode_chat(request))
+    assert json.loads(text) == {"role": "assistant", **wanted}, reason
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "null", "{}", None])
+def test_a_call_may_have_no_arguments(tmp_path: Path, arguments: str | None) -> None:
+    folder = tokenizer_folder(tmp_path, "{{ messages[-1].tool_calls[0].function.arguments | tojson }}")
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    messages = [*ASK["messages"], {"role": "assistant", "tool_calls": [call]}]
+    request = ChatRequest.model_validate({"model": "m", "messages": messages})
+    assert ChatModel(folder).decode(ChatModel(folder).encode_chat(request)) == "{}"
+
+
 def test_each_choice_has_calls_of_its_own(tmp_path: Path) -> None:
     with client(writes(TEXT, choices=2), tokenizer_folder(tmp_path, QWEN_LIKE)) as openai_client:
         choices = openai_client.chat.completions.create(**ASK, n=2).choices
