@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from support.serving.openai import FakeTriton, lifespan, tokenizer_folder
-from tandem_serving.openai import server
+from tandem_serving.openai import bodies
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.metrics import Metrics
@@ -138,6 +138,12 @@ def test_health_is_triton_s_and_live_the_endpoint_s_own(tmp_path: Path) -> None:
         assert (http.get("/health").status_code, http.get("/live").status_code) == (503, 200)
 
 
+SCOPE = {
+    **{"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b""},
+    "headers": [(b"content-type", b"application/json")],
+}
+
+
 class Silent(FakeTriton):
     """Never answers."""
 
@@ -164,13 +170,12 @@ async def test_a_client_that_leaves_ends_the_request(tmp_path: Path) -> None:
             sent.append(message)
 
         app = application(endpoint(triton, tmp_path), lifespan)
-        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
-        await asyncio.wait_for(app(scope, receive, send), 60)
+        await asyncio.wait_for(app(SCOPE, receive, send), 60)
         assert triton.ended == 1
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
     sent = list[Any]()
 
     async def receive() -> Any:
@@ -180,6 +185,5 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monke
         sent.append(message)
 
     app = application(endpoint(FakeTriton(), tmp_path), lifespan)
-    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
-    await asyncio.wait_for(app(scope, receive, send), 60)
+    await asyncio.wait_for(app(SCOPE, receive, send), 60)
     assert sent[0]["status"] == 408

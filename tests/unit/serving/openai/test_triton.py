@@ -38,7 +38,7 @@ class Stream:
         self.cancelled = False
         self.sent: list[dict[str, Any]] = []
 
-    def stream_infer(self, inputs: Any) -> "Stream":
+    def stream_infer(self, inputs: Any, stream_timeout: float | None) -> "Stream":
         self._inputs = inputs
         return self
 
@@ -60,7 +60,7 @@ class Stream:
 
 def server(*answers: Any) -> tuple[TritonServer, Stream]:
     made, stream = TritonServer.__new__(TritonServer), Stream(answers)
-    made.model, made._client = MODELS["BLS"], stream
+    made.model, made._client, made._seconds, made._most_tokens = MODELS["BLS"], stream, 30, 0
     return made, stream
 
 
