@@ -25,8 +25,8 @@ Reading = Generator[None, str, T]
 
 
 class Head(NamedTuple):
-    """`arguments`: all of them, where they do not come as they are written; `depth`: of the braces that are open before
-    the arguments that come; -1: the call is over."""
+    """`arguments`: all of them, where they do not come as they are written; `depth`: of the braces around arguments
+    that come, -1: the call is over."""
 
     name: str
     arguments: str = ""
@@ -120,7 +120,7 @@ def _check_begun(text: str, wanted: Collection[str] | None) -> None:
 def _value(character: str, most: int | None) -> Reading[tuple[str, str]]:
     """A JSON value, of at most so many characters, and the character behind it. Raises NoCall: it is longer."""
     text, depth, in_string, escaped = list[str](), 0, False, False
-    while in_string or depth or character not in ",}" and not character.isspace():
+    while in_string or depth or (character not in ",}" and not character.isspace()):
         text.append(character)
         if most is not None and len(text) > most:
             raise NoCall

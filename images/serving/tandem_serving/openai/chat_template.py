@@ -30,7 +30,9 @@ MISSING = "the model has no chat template: its tokenizer_config.json names none;
 MOST_CHARACTERS = 8 << 20
 """Of a prompt that a template makes: no model takes so many."""
 RENDER_SECONDS = 10.0
-TOO_MUCH_TEXT = f"the chat template makes more than {MOST_CHARACTERS} characters of the messages: send fewer or shorter"
+TOO_MUCH_TEXT = (
+    f"the chat template makes more than {MOST_CHARACTERS} characters of the messages: send fewer or shorter"
+)
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 

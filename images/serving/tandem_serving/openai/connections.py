@@ -31,7 +31,7 @@ MOST_HEAD = 16 << 10
 """Bytes of a request's head."""
 READ_BYTES = 16 << 10
 MOST_PARTS, LEAST_PART = 1024, 64
-"""Chunks of a body after which they must be of so many bytes on average: each takes as long to read as a large one."""
+"""Chunks of a body, after which they must have so many bytes on average: each takes as long as a large one."""
 _READ = bytearray(READ_BYTES)
 """Where all connections read to, one after the other."""
 
@@ -55,7 +55,7 @@ class _Parser(h11.Connection):
 
 
 class Connection(H11Protocol, asyncio.BufferedProtocol):
-    """As uvicorn's, but for what the module says. It reads into a buffer, so that a connection takes little memory."""
+    """As uvicorn's, but for what the module says. It reads into one buffer: so a connection takes little memory."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -89,16 +89,20 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See asyncio.Protocol."""
         super().connection_made(transport)
         self._set_limit()
 
     def get_buffer(self, sizehint: int) -> bytearray:
+        """See asyncio.BufferedProtocol."""
         return _READ
 
     def buffer_updated(self, nbytes: int) -> None:
+        """See asyncio.BufferedProtocol."""
         self.data_received(bytes(_READ[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
         super().data_received(data)
         if self.cycle and self.cycle.more_body and not self.cycle.response_started:
             self.flow.pause_reading()  # until it is asked for
@@ -116,16 +120,19 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
         super().connection_lost(exc)
         for timer in (self._limit, self._unread):
             if timer:
                 timer.cancel()
 
     def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
         super().pause_writing()
         self._unread = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
         super().resume_writing()
         if self._unread:
             self._unread.cancel()
@@ -133,6 +140,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     # What uvicorn calls.
 
     def on_response_complete(self) -> None:
+        """See uvicorn."""
         super().on_response_complete()
         self._set_limit()
 

@@ -1,7 +1,7 @@
 """Uvicorn's server with a bounded number of connections, shared among those who connect.
 
-At the limit the address that holds the most connections loses its oldest one without a whole request. So whoever opens
-many and sends little keeps no other client out. Uvicorn itself would answer 503 to all, probes included.
+At the limit the address that holds the most connections loses its oldest one without a whole request. So a client
+that opens many and sends little keeps no other one out. Uvicorn itself would answer 503 to all, probes included.
 """
 
 from __future__ import annotations
@@ -16,33 +16,50 @@ from typing import Any
 
 import uvicorn
 
+from tandem_serving.openai import connections
 from tandem_serving.openai.connections import Connection, listening_socket
 
 log = logging.getLogger("tandem.openai")
-MOST_CONNECTIONS = 1536
-"""Half as many again as requests are answered at once. Each takes up to 50 KiB while its request comes."""
+MOST_CONNECTIONS = 1024
+"""A third more than requests are answered at once. Each takes up to 50 KiB while its request comes."""
 OTHER_FILES = 128
 """Open files that are no clients' connections."""
 TLS_SECONDS = 10.0
 """For TLS to begin, and to end."""
-BACKLOG = 128
+BACKLOG = 1024
+"""Connections that wait to be taken: a client whose connection finds no room tries again after a second."""
 
 
 class _Socket(socket.socket):
-    """Gives its place back when it is closed, by whomever."""
+    """A connection, which gives its place back when it is closed, by whomever."""
 
     place: tuple[Places, str] | None = None
     connection: Connection | None = None
+    _silent: asyncio.TimerHandle | None = None
+
+    def listen_to(self, spoke: Callable[[_Socket], None]) -> None:
+        """Wait for its first byte: until then it takes little memory and time."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self, self._spoke, spoke)
+        self._silent = loop.call_later(connections.KEEP_ALIVE_SECONDS, self.end)
 
     @property
     def waits(self) -> bool:
         """Whether nothing is lost with it."""
         return self.connection is None or self.connection.waits
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no byte came yet."""
+        return self._silent is not None
+
     def end(self) -> None:
         """Close it."""
         if self.connection:
             self.connection.end()
+        elif self._silent:
+            self._listened()
+            self.close()
         else:  # TLS has not begun
             with contextlib.suppress(OSError):
                 self.shutdown(socket.SHUT_RDWR)
@@ -52,6 +69,16 @@ class _Socket(socket.socket):
             places, address = self.place
             places.give_back(self, address)
         super().close()
+
+    def _spoke(self, spoke: Callable[[_Socket], None]) -> None:
+        self._listened()
+        spoke(self)
+
+    def _listened(self) -> None:
+        assert self._silent
+        self._silent.cancel()
+        self._silent = None
+        asyncio.get_running_loop().remove_reader(self)
 
 
 class Places:
@@ -78,6 +105,11 @@ class Places:
         if not held:
             self._taken.pop(address, None)
 
+    def end_silent(self) -> None:
+        """Close those that have sent nothing."""
+        for connection in [each for held in self._taken.values() for each in held if each.is_silent]:
+            connection.end()
+
     def _one_to_end(self) -> tuple[_Socket, str] | None:
         for address in sorted(self._taken, key=lambda each: len(self._taken[each]), reverse=True):
             if oldest := next((each for each in self._taken[address] if each.waits), None):
@@ -93,6 +125,7 @@ class Server(uvicorn.Server):
         self._places = Places(min(most, _most_files() - OTHER_FILES))
         self._listening: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
+        self._beginning = set[asyncio.Task[None]]()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn.Server."""
@@ -108,14 +141,13 @@ class Server(uvicorn.Server):
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
             self._listening.close()
+        self._places.end_silent()
         await super().shutdown(sockets)
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        beginning = set[asyncio.Task[None]]()
         while True:
             try:
-                accepted, address = await loop.sock_accept(listening)
+                accepted, address = await asyncio.get_running_loop().sock_accept(listening)
             except ConnectionAbortedError:
                 continue
             except OSError as error:  # such as too many open files
@@ -123,11 +155,15 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(1)
                 continue
             connection = _Socket(fileno=accepted.detach())
+            connection.setblocking(False)
             self._places.take(connection, address[0])
-            task = asyncio.create_task(self._begin(connection))
-            beginning.add(task)
-            task.add_done_callback(beginning.discard)
+            connection.listen_to(self._spoke)
             await asyncio.sleep(0)  # for the others: accepting goes on at once while somebody waits
+
+    def _spoke(self, connection: _Socket) -> None:
+        task = asyncio.create_task(self._begin(connection))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
 
     async def _begin(self, connection: _Socket) -> None:
         tls = {"ssl_handshake_timeout": TLS_SECONDS, "ssl_shutdown_timeout": TLS_SECONDS} if self.config.ssl else {}

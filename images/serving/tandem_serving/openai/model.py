@@ -16,10 +16,9 @@ from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.triton import MOST_TOKENS
 from tandem_serving.requests.tokenizer import Tokenizer
 
-
 LONG_TEXT = 1 << 16
-"""Characters from which tokens are counted before a text is tokenized at once: that takes 300 bytes of memory for each
-token."""
+"""Characters. The tokens of a longer text are counted in parts first: to tokenize it at once takes 300 bytes of
+memory for each."""
 CUT_TOKENS = 16
 """More than a cut in a text can add to its tokens."""
 
@@ -97,6 +96,6 @@ def _plain(message: Message, place: str) -> dict[str, Any]:
         arguments = json_text.read_object(call["function"]["arguments"] or "{}")
         if arguments is None:
             name = f"{place}.tool_calls[{at}].function.arguments"
-            raise ApiError(400, f"{name} is no JSON object that can be read: send the call as it came", name, "invalid_value")
+            raise ApiError(400, f"{name} is no JSON object: send the call as it came", name, "invalid_value")
         call["function"]["arguments"] = arguments
     return {**plain, "role": "system" if message.role == "developer" else message.role}

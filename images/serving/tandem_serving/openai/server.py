@@ -34,8 +34,8 @@ from tandem_serving.openai.tools import tool_use
 from tandem_serving.openai.triton import MOST_TOKENS, OUTPUTS, TOKEN_OUTPUTS, TritonServer
 from tandem_serving.requests.tensors import Array
 
-MOST_REQUESTS = 1024
-"""Answered at once; as many sequences as wait in the queue."""
+MOST_REQUESTS = 768
+"""Answered at once."""
 T = TypeVar("T")
 
 

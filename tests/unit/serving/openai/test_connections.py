@@ -70,8 +70,10 @@ async def connected(port: int, data: bytes = b"") -> AsyncIterator[tuple[asyncio
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     await writer.drain()
-    yield reader, writer
-    writer.close()
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, str]:
@@ -141,7 +143,9 @@ async def test_a_head_has_a_time_limit_however_slowly_it_comes(
         slowly.cancel()
 
 
-async def test_a_request_later_on_a_connection_has_a_time_limit_too(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_later_on_a_connection_has_a_time_limit_too(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
     app.may.set()
     async with serving(app) as port, connected(port, GET + b"GET") as (reader, _):
