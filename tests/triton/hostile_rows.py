@@ -1,24 +1,15 @@
 """Bodies and patterns of connections that the OpenAI endpoint must withstand, and what it must say."""
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
-from triton.hostile import JSON, Attack, at_once, opens, posts, request, sends
+from triton.hostile import JSON, Row, at_once, opens, posts, request, sends
 from triton.openai_endpoint import NAME
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 MIB = 1 << 20
 DEEP = 100_000
 FORM = "application/x-www-form-urlencoded"
-
-
-class Row(NamedTuple):
-    """`says`: in each answer; `statuses`: that they may have; none: there is none."""
-
-    name: str
-    attack: Attack
-    statuses: tuple[int, ...]
-    says: str
 
 
 def _chat(**more: Any) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from triton import bls_client as bls
 from triton import llmapi_client
 from triton.bls_client import PAIR, SECONDS
 from triton.harness import TritonServer
+from triton.hostile import JSON, Others, Row, check, request, sends
+from triton.hostile_rows import BODIES, CONNECTIONS
 from triton.openai_endpoint import NAME, OpenAiEndpoint
 from triton.waits import eventually, metric
 
@@ -321,6 +323,31 @@ def test_a_model_s_call_of_a_tool(with_tools: OpenAiEndpoint) -> None:
     assert [part.name for part in parts if part.name] == ["Add"]
     assert len(parts) > 2, "as the model writes them"
     assert "".join(part.arguments or "" for part in parts) == call.function.arguments
+
+
+@only_bls
+@pytest.mark.parametrize("row", [*BODIES, *CONNECTIONS], ids=lambda row: row.name)
+def test_an_attack_harms_no_other_client(
+    client: openai.OpenAI, served: tuple[TritonServer, OpenAiEndpoint, str], row: Row
+) -> None:
+    endpoint = served[1]
+
+    def stream() -> Iterator[Any]:
+        while True:
+            yield from chat(client, max_tokens=1500, stream=True)
+
+    def live() -> None:
+        with urllib.request.urlopen(f"{endpoint.url}/live", timeout=SECONDS) as reply:
+            assert reply.status == 200
+
+    check(row, endpoint.port, Others(endpoint.process.pid, stream, live))
+
+
+def test_a_client_that_closes_its_side_is_answered(served: tuple[TritonServer, OpenAiEndpoint, str]) -> None:
+    body = json.dumps({"model": NAME, "prompt": PROMPT, "max_tokens": 24, "temperature": 0}).encode()
+    [answer] = sends(request("/v1/completions", body, JSON), half_close=True)(served[1].port)
+    assert answer.status == 200
+    assert json.loads(answer.text)["choices"][0]["text"] == complete(client_of(served)).choices[0].text
 
 
 LOCK = Path(__file__).with_name("clients-requirements.txt")
