@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.resident import forget_peak, resident_mib
+
 SECONDS = 120
 KEPT_SECONDS = 2
 TRIES = 3
@@ -143,18 +145,6 @@ def at_once(attack: Attack, times: int) -> Attack:
         return answers
 
     return attacks
-
-
-def resident_mib(pid: int, name: str = "VmHWM") -> float:
-    """Of a process: `VmHWM`, the most since `forget_peak`, or `VmRSS`, what it is now."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
-
-
-def forget_peak(pid: int) -> float:
-    """Begin anew with the most; it is now."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
-    return resident_mib(pid)
 
 
 @dataclass

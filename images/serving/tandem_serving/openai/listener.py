@@ -11,6 +11,7 @@ import contextlib
 import logging
 import resource
 import socket
+from asyncio import sslproto
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from tandem_serving.openai import connections
 from tandem_serving.openai.connections import Connection, listening_socket
 
 log = logging.getLogger("tandem.openai")
+# asyncio gives each connection with TLS a buffer of 256 KiB as soon as its first byte is there. A record has 16 KiB.
+sslproto.SSLProtocol.max_size = connections.READ_BYTES
 MOST_CONNECTIONS = 1024
 """A third more than requests are answered at once. Each takes up to 50 KiB while its request comes."""
 OTHER_FILES = 128

@@ -155,7 +155,12 @@ def test_text_is_held_only_while_it_may_become_a_call() -> None:
 def test_what_is_held_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may write the arguments before the name."""
     decoded = list[str]()
-    monkeypatch.setattr(call_heads, "from_json", lambda text: decoded.append(text) or json.loads(text))
+
+    def decode(text: str) -> Any:
+        decoded.append(text)
+        return json.loads(text)
+
+    monkeypatch.setattr(call_heads, "from_json", decode)
     arguments = json.dumps({"text": "x" * 2000})
     calls = reader("Hermes")
     for character in f'<tool_call>{{"arguments": {arguments}, "name": "f"':

@@ -169,7 +169,7 @@ async def test_a_triton_that_is_back_is_reached_at_once() -> None:
         await triton.close()
 
 
-class Ready(service_pb2_grpc.GRPCInferenceServiceServicer):
+class Ready(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc] # it has no types
     """A Triton that is ready."""
 
     async def ServerReady(self, *_: Any) -> Any:  # noqa: N802
