@@ -1,4 +1,4 @@
-"""Bodies and patterns of connections that the OpenAI endpoint must withstand, and what it must say."""
+"""Bodies and patterns of connections that the servers of a pod must withstand, and what they must say."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ _CONTENT = f'{{"model": "{NAME}", "messages": [{{"role": "user", "content": […
 _HEAD = request(CHAT, b"", JSON | {"Content-Length": "1000000"})
 _TEXT = "a b c d " * (MIB // 2 - 100)
 
-BODIES = [
+BODIES = [  # of the OpenAI endpoint, sent in one go
     Row("1 MiB of objects", posts(COMPLETION, _filled(_PROMPT, "{}", MIB)), (413,), "JSON"),
     Row("4 MiB of objects", posts(COMPLETION, _filled(_PROMPT, "{}", 4 * MIB)), (413,), "JSON"),
     Row("objects up to the limit", posts(COMPLETION, _filled(_PROMPT, "{}", 48_000)), (400,), "prompt: send a text"),
@@ -94,9 +94,8 @@ BODIES = [
         "Content-Length",
     ),
 ]
-"""Sent in one go."""
 
-CONNECTIONS = [
+CONNECTIONS = [  # of the OpenAI endpoint
     Row("silent", opens(4100, b""), (), ""),
     Row("begun heads", opens(2000, b"GET / HTTP/1.1\r\nA: ", 0.002), (408,), "while others waited"),
     Row("begun bodies", opens(2000, _HEAD + b"[" * 15_000, 0.005), (408,), "while others waited"),
@@ -107,4 +106,24 @@ CONNECTIONS = [
     Row("half a body, then closed", sends(_HEAD + b"{", half_close=True), (400,), "before the request was whole"),
     Row("requests in a row", sends(request("/v1/x", b"", {}, "GET") * 20_000), (404,), "Not Found"),
 ]
-"""Patterns of connections."""
+
+GENERATE = "/v2/models/tensorrt_llm_bls/generate"
+_BEGUN_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+TRITON_HTTP = [
+    Row("silent", opens(4100, b""), (), ""),
+    Row("begun heads", opens(2000, b"GET / HTTP/1.1\r\nA: ", 0.002), (), ""),
+    Row(
+        "a long prompt", posts(GENERATE, {"text_input": "x" * 4 * MIB, "max_tokens": 2}), (400,), "shorten the prompt"
+    ),
+    Row("nested JSON", posts(GENERATE, b'{"text_input":' + b"[" * 1000 + b"]" * 1000 + b"}"), (400,), "text_input"),
+    Row("half a character", posts(GENERATE, {"text_input": "\ud800", "max_tokens": 2}), (500,), "surrogate pair"),
+    Row("no JSON", posts(GENERATE, b" " * MIB), (500,), "failed to parse the request JSON"),
+    Row("no HTTP", sends(b"\x16\x03\x01\r\n\r\n"), (0,), ""),
+    Row("half a head, then closed", sends(b"POST /v2", half_close=True), (0,), ""),
+]
+"""What Triton 24.10 does not withstand is in docs/security.md."""
+TRITON_GRPC = [
+    Row("silent", opens(4100, b""), (), ""),
+    Row("begun HTTP/2", opens(2000, _BEGUN_HTTP2, 0.002), (), ""),
+    Row("HTTP/1.1", sends(request(GENERATE, b"{}", JSON)), (0,), ""),
+]
