@@ -6,6 +6,7 @@ Triton says so. The rest is the BLS's.
 
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from triton import bls_client as bls
+from triton import hostile
 from triton.bls_client import ids, inputs, stream
 from triton.harness import TritonServer
+from triton.hostile import Others, Row
+from triton.hostile_rows import TRITON_GRPC, TRITON_HTTP
 
 MODELS = ["speculative_bls", "tensorrt_llm_bls"]
 Raw = tuple[str, list[int], bytes]
@@ -266,6 +270,33 @@ def test_others_went_on(server: TritonServer, others: Callable[[], int]) -> None
         assert time.monotonic() < end, "the other streams went on"
         time.sleep(0.05)
     assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("row", TRITON_HTTP, ids=lambda row: row.name)
+def test_an_attack_on_http_harms_no_other_client(server: TritonServer, row: Row) -> None:
+    hostile.check(row, server.ports.http, other_clients(server))
+
+
+@pytest.mark.parametrize("row", TRITON_GRPC, ids=lambda row: row.name)
+def test_an_attack_on_grpc_harms_no_other_client(server: TritonServer, row: Row) -> None:
+    hostile.check(row, server.ports.grpc, other_clients(server))
+
+
+def other_clients(server: TritonServer) -> Others:
+    def texts() -> Iterator[Any]:
+        while True:
+            with bls.Stream(server.grpc_url) as call:
+                call.send(inputs("def f(x):", max_tokens=1500, stream=True))
+                last = False
+                while not last:
+                    _, last = call.receive()
+                    yield
+
+    def live() -> None:
+        with urllib.request.urlopen(f"{server.http_url}/v2/health/live", timeout=bls.SECONDS) as reply:
+            assert reply.status == 200
+
+    return Others(server.pid, texts, live)
 
 
 def check(answer: str, says: str) -> None:

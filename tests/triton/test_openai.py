@@ -20,6 +20,8 @@ from triton import bls_client as bls
 from triton import llmapi_client
 from triton.bls_client import PAIR, SECONDS
 from triton.harness import TritonServer
+from triton.hostile import JSON, Others, Row, check, request, sends
+from triton.hostile_rows import BODIES, CONNECTIONS
 from triton.openai_endpoint import NAME, OpenAiEndpoint
 from triton.waits import eventually, metric
 
@@ -343,6 +345,31 @@ def test_a_stop_word_in_a_thought_ends_nothing(
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == answer.rstrip()
     eventually(lambda: metric(server, "tandem_requests_running") == 0, "both ends")
     assert metric(server, "tandem_generation_tokens_total") - before < 2 * 1500
+
+
+@only_bls
+@pytest.mark.parametrize("row", [*BODIES, *CONNECTIONS], ids=lambda row: row.name)
+def test_an_attack_harms_no_other_client(
+    client: openai.OpenAI, served: tuple[TritonServer, OpenAiEndpoint, str], row: Row
+) -> None:
+    endpoint = served[1]
+
+    def stream() -> Iterator[Any]:
+        while True:
+            yield from chat(client, max_tokens=1500, stream=True)
+
+    def live() -> None:
+        with urllib.request.urlopen(f"{endpoint.url}/live", timeout=SECONDS) as reply:
+            assert reply.status == 200
+
+    check(row, endpoint.port, Others(endpoint.process.pid, stream, live))
+
+
+def test_a_client_that_closes_its_side_is_answered(served: tuple[TritonServer, OpenAiEndpoint, str]) -> None:
+    body = json.dumps({"model": NAME, "prompt": PROMPT, "max_tokens": 24, "temperature": 0}).encode()
+    [answer] = sends(request("/v1/completions", body, JSON), half_close=True)(served[1].port)
+    assert answer.status == 200
+    assert json.loads(answer.text)["choices"][0]["text"] == complete(client_of(served)).choices[0].text
 
 
 LOCK = Path(__file__).with_name("clients-requirements.txt")

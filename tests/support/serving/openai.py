@@ -39,6 +39,10 @@ class FakeTriton(TritonServer):
         """Whether it has answers."""
         return bool(self.answers)
 
+    async def most_tokens(self) -> int:
+        """As many as tests send."""
+        return 100_000
+
     async def generate(
         self, requests: Sequence[Mapping[str, Any]], outputs: Sequence[str]
     ) -> AsyncGenerator[tuple[int, Chunk]]:

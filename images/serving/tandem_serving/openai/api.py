@@ -5,10 +5,11 @@ https://platform.openai.com/docs/api-reference/chat/create, .../completions/crea
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -16,15 +17,22 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
-from tandem_serving.openai import fields
+from tandem_serving.openai import fields, json_text
 from tandem_serving.openai.errors import ApiError, unsupported
 
 MOST_CHOICES = 128
 MOST_SEQUENCES = 1024
 """Of a request: as many as wait in the queue."""
 MOST_STOPS = 64
+MOST_STOP_CHARACTERS = 1024
+MOST_MESSAGES = 2048
+"""OpenAI's limit."""
 MOST_TOOLS = 128
+TEXTS = {"messages", "tools", "prompt"}
+FIRST_FAULT = Field(fail_fast=True)
+"""Of a list: else each of its items has errors, which take a hundred times the body's memory."""
 
 
 class _Strict(BaseModel):
@@ -47,6 +55,7 @@ class _Strict(BaseModel):
 INT32 = (1 << 31) - 1
 Count = Annotated[int, Field(ge=0, le=INT32)]
 Positive = Annotated[int, Field(ge=1, le=INT32)]
+StopWord = Annotated[str, Field(max_length=MOST_STOP_CHARACTERS)]
 
 
 class StreamOptions(_Strict):
@@ -104,7 +113,7 @@ class Parameters(_Strict):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     seed: int | None = None
-    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
+    stop: StopWord | Annotated[list[StopWord], Field(max_length=MOST_STOPS), FIRST_FAULT] | None = None
     response_format: ResponseFormat | None = None
     top_k: Count | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -128,6 +137,11 @@ class Parameters(_Strict):
         """The stop words."""
         words = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(word for word in words if word)
+
+    @property
+    def without_text(self) -> Self:
+        """What an answer needs of it, which may take long: its texts may be large."""
+        return self.model_copy(update=dict.fromkeys(TEXTS & type(self).model_fields.keys()))
 
     @property
     def include_usage(self) -> bool:
@@ -161,9 +175,9 @@ class Message(_Strict):
     """A message. `reasoning_content`, `reasoning`: an answer's thought, for templates that know it."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], FIRST_FAULT] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], FIRST_FAULT] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -204,11 +218,11 @@ class NamedTool(_Strict):
 class ChatRequest(Parameters):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES), FIRST_FAULT]
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS), FIRST_FAULT] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
 
@@ -228,10 +242,30 @@ class ChatRequest(Parameters):
         return bool(self.logprobs)
 
 
+def _prompt(given: Any) -> Any:
+    """Checked here: pydantic tries each type for each item, and copies what it takes."""
+    if isinstance(given, str) or _is_tokens(given):
+        return given
+    if isinstance(given, list) and (all(isinstance(each, str) for each in given) or all(map(_is_tokens, given))):
+        return given
+    kinds = "a text, a list of texts, a list of tokens (integers from 0), or a list of such lists"
+    raise PydanticCustomError("prompt", f"send {kinds}")
+
+
+def _is_tokens(given: Any) -> bool:
+    """Whether it is a list of them, or empty."""
+    if not isinstance(given, list) or set(map(type, given)) - {int}:
+        return False
+    return min(given, default=0) >= 0 and max(given, default=0) <= INT32
+
+
+Prompt = Annotated[Any, BeforeValidator(_prompt)]
+
+
 class CompletionRequest(Parameters):
     """POST /v1/completions."""
 
-    prompt: str | list[str] | list[Count] | list[list[Count]]
+    prompt: Prompt
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0)] | None = None
 
@@ -261,10 +295,11 @@ class CompletionRequest(Parameters):
 RequestT = TypeVar("RequestT", bound=Parameters)
 
 
-def parse(kind: type[RequestT], body: bytes) -> RequestT:
+def parse(kind: type[RequestT], body: bytes, most_values: int = json_text.MOST_VALUES) -> RequestT:
     """A request's JSON. Raises ApiError: for the first thing that is wrong, with its name."""
+    given = json_text.read_body(body, most_values)
     try:
-        request = kind.model_validate_json(body)
+        request = kind.model_validate(given)
     except ValidationError as error:
         raise _invalid(error) from None
     fields.check(request)
@@ -284,8 +319,6 @@ def _invalid(error: ValidationError) -> ApiError:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     of_first = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
     fault = max(of_first, key=lambda fault: len(fault["loc"]))
-    if fault["type"] == "json_invalid":
-        return ApiError(400, f"the body is no JSON: {fault['msg']}")
     place = ""
     for part in fault["loc"]:
         if isinstance(part, int):

@@ -7,6 +7,7 @@ https://huggingface.co/docs/transformers/chat_templating_writing
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,12 @@ MORE_TEMPLATES = "additional_chat_templates"
 DEFAULT, WITH_TOOLS = "default", "tool_use"
 """Names of templates, as transformers has them."""
 MISSING = "the model has no chat template: its tokenizer_config.json names none; ask /v1/completions"
+MOST_CHARACTERS = 8 << 20
+"""Of a prompt that a template makes: no model takes so many."""
+RENDER_SECONDS = 10.0
+TOO_MUCH_TEXT = (
+    f"the chat template makes more than {MOST_CHARACTERS} characters of the messages: send fewer or shorter"
+)
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -71,13 +78,28 @@ class ChatTemplate:
             raise unsupported("tools", "the model's chat template has no place for them; leave them out")
         defaults = {**self._special_tokens, "add_generation_prompt": True, "tools": None, "documents": None}
         given = {**({"tools": tools} if tools else {}), "messages": messages}
-        variables = {**defaults, **(more or {}), **given}
         try:
-            return self._template.render(variables)
+            return self._rendered({**defaults, **(more or {}), **given})
         except Refused as error:
             raise ApiError(400, f"the chat template refuses the messages: {error}", "messages") from None
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+        except RecursionError:
+            message = "the chat template cannot take what is nested so deeply: send tools with flatter parameters"
+            raise ApiError(400, message, "messages") from None
+        except (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ApiError(400, f"the chat template cannot take the messages: {error}", "messages") from None
+
+    def _rendered(self, variables: Mapping[str, Any]) -> str:
+        """In parts, as templates may repeat what a client sent for each of its messages."""
+        parts, length, end = [], 0, time.monotonic() + RENDER_SECONDS
+        for part in self._template.generate(variables):
+            parts.append(part)
+            length += len(part)
+            if length > MOST_CHARACTERS:
+                raise ApiError(413, TOO_MUCH_TEXT, "messages")
+            if time.monotonic() > end:
+                message = f"the chat template took more than {RENDER_SECONDS:g} s: send fewer messages or tools"
+                raise ApiError(400, message, "messages")
+        return "".join(parts)
 
 
 def read(folder: Path, name: str = DEFAULT) -> ChatTemplate:
@@ -113,7 +135,15 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, sort_keys: bool = False) -> str:
     """Jinja's own escapes HTML, which no model was trained on."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys)
+    if indent is None:
+        return json.dumps(value, ensure_ascii=ensure_ascii, sort_keys=sort_keys)
+    parts, length = [], 0  # what is nested deeply becomes mostly white space
+    for part in json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys).iterencode(value):
+        parts.append(part)
+        length += len(part)
+        if length > MOST_CHARACTERS:
+            raise ApiError(413, TOO_MUCH_TEXT, "messages")
+    return "".join(parts)
 
 
 def _raise(message: str) -> NoReturn:

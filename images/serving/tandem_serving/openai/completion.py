@@ -154,9 +154,10 @@ class Completion:
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
         """The response of all deltas."""
-        choices = []
-        for index in sorted(self._choices):
-            own = [delta for delta in deltas if delta.index == index]
+        choices, of_choice = [], {index: list[Delta]() for index in sorted(self._choices)}
+        for delta in deltas:
+            of_choice[delta.index].append(delta)
+        for index, own in of_choice.items():
             text, tokens = "".join(delta.text for delta in own), [token for delta in own for token in delta.tokens]
             whole = Delta(index, text, tokens, own[-1].finish_reason, first=True)
             calls = _whole_calls([part for delta in own for part in delta.calls])

@@ -17,7 +17,9 @@ from prometheus_client import disable_created_metrics
 from starlette.applications import Starlette
 
 from tandem_serving import addresses
+from tandem_serving.openai import connections
 from tandem_serving.openai.access import CERTIFICATE, KEY, ApiKeys, reload_certificate
+from tandem_serving.openai.listener import Server
 from tandem_serving.openai.metrics import Metrics
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
@@ -25,10 +27,8 @@ from tandem_serving.openai.thinking import Markers
 from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.openai.triton import MODELS, TritonServer
 
-KEEP_ALIVE_SECONDS = 75
-"""Longer than load balancers commonly keep an idle connection: they must be the ones that close it."""
-MOST_CONNECTIONS = 4096
-"""Above that requests get 503 at once."""
+TRITON_SECONDS = 30
+"""After a request's time limit Triton has answered, or is hung."""
 
 
 def run(options: Namespace) -> int:
@@ -42,7 +42,8 @@ def run(options: Namespace) -> int:
 
 
 async def _serve(options: Namespace) -> None:
-    triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode])
+    seconds = options.grace + TRITON_SECONDS
+    triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode], seconds)
     model, keys = ChatModel(options.tokenizer), ApiKeys(options.keys)
     form = FORMATS[options.tool_calls] if options.tool_calls else None
     thinking = Markers(options.thinking_begin, options.thinking_end) if options.thinking_begin else None
@@ -60,16 +61,16 @@ async def _serve(options: Namespace) -> None:
         port=options.port,
         ssl_certfile=options.tls / CERTIFICATE if options.tls else None,
         ssl_keyfile=options.tls / KEY if options.tls else None,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=connections.KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=options.grace,
-        limit_concurrency=MOST_CONNECTIONS,
+        ws="none",
         access_log=False,
         log_config=None,
         server_header=False,
     )
     config.load()
     watch = asyncio.create_task(_watch(config.ssl, options.tls))
-    await uvicorn.Server(config).serve()
+    await Server(config).serve()
     watch.cancel()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -10,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from tandem_serving.checkpoint import CheckpointError
-from tandem_serving.openai import chat_template
+from tandem_serving.openai import chat_template, json_text
 from tandem_serving.openai.api import ChatRequest, Message
 from tandem_serving.openai.chat_template import ChatTemplate
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.thinking import Markers
+from tandem_serving.openai.triton import MOST_TOKENS
 from tandem_serving.requests.tokenizer import Tokenizer
 
+LONG_TEXT = 1 << 16
+"""Characters. The tokens of a longer text are counted in parts first: to tokenize it at once takes 300 bytes of
+memory for each."""
+CUT_TOKENS = 16
+"""More than a cut in a text can add to its tokens."""
 _TAIL_TOKENS = 64
 """Of a prompt, in which a thought's beginning stands."""
 
@@ -28,12 +33,15 @@ class ChatModel:
         self._folder = folder
         self.created = int(time.time())
 
-    def encode_chat(self, request: ChatRequest, tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def encode_chat(
+        self, request: ChatRequest, tools: Sequence[Mapping[str, Any]] = (), most_tokens: int = MOST_TOKENS
+    ) -> list[int]:
         """The tokens of a chat's prompt. The template writes the special tokens itself: none is added. Raises
-        ApiError."""
+        ApiError: also where there are many more than `most_tokens`."""
         messages = [_plain(message, f"messages[{at}]") for at, message in enumerate(request.messages)]
         template = self._with_tools if tools else self._template
         text = template.render(messages, request.chat_template_kwargs, tools)
+        self._check_length(text, most_tokens)
         ids = self._tokenizer.encode(text, special=False)
         if not ids:
             raise ApiError(400, "the messages have no text: send some", "messages")
@@ -49,6 +57,17 @@ class ChatModel:
                 )
                 raise ApiError(400, message, None, "invalid_thinking_marker")
         return markers.open_in(self.decode(list(ids[-_TAIL_TOKENS:])))
+
+    def _check_length(self, text: str, most: int) -> None:
+        tokens = 0
+        for start in range(0, len(text) if len(text) > LONG_TEXT else 0, LONG_TEXT):
+            tokens += len(self._tokenizer.encode(text[start : start + LONG_TEXT], special=False)) - CUT_TOKENS
+            if tokens > most:
+                message = (
+                    f"the prompt is too long, this model's maximum context length is {most} tokens, and the first"
+                    f" {start + LONG_TEXT} characters of the messages have {tokens} or more: shorten them"
+                )
+                raise ApiError(400, message, "messages", "context_length_exceeded")
 
     def decode(self, ids: Any) -> str:
         """A prompt's text."""
@@ -92,19 +111,11 @@ def _plain(message: Message, place: str) -> dict[str, Any]:
     if thought := message.reasoning_content or message.reasoning:  # templates know one of the names
         plain |= {"reasoning_content": thought, "reasoning": thought}
     for at, call in enumerate(plain.get("tool_calls", ())):
-        arguments = _object(call["function"]["arguments"])
+        text = call["function"]["arguments"].strip()
+        # Some clients make "null" of a call without arguments.
+        arguments = {} if text in ("", "null") else json_text.read_object(text)
         if arguments is None:
             name = f"{place}.tool_calls[{at}].function.arguments"
             raise ApiError(400, f"{name} is no JSON object: send the call as it came", name, "invalid_value")
         call["function"]["arguments"] = arguments
     return {**plain, "role": "system" if message.role == "developer" else message.role}
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text.strip() or "{}")
-    except ValueError:
-        return None
-    if value is None:  # what some clients make of a call without arguments
-        return {}
-    return value if isinstance(value, dict) else None

@@ -6,11 +6,11 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
@@ -21,25 +21,35 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tandem_serving.openai import json_text
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, parse
+from tandem_serving.openai.bodies import Bodies
 from tandem_serving.openai.completion import Completion, Delta, Reading
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.metrics import EVENTS, Metrics
-from tandem_serving.openai.model import ChatModel
-from tandem_serving.openai.tensors import Prompts, explained, tensors
+from tandem_serving.openai.model import LONG_TEXT, ChatModel
+from tandem_serving.openai.tensors import explained, tensors
 from tandem_serving.openai.thinking import Markers, ThoughtReader
 from tandem_serving.openai.tool_calls import Format
 from tandem_serving.openai.tools import ToolUse, tool_use
-from tandem_serving.openai.triton import OUTPUTS, TOKEN_IDS, TOKEN_OUTPUTS, TritonServer
+from tandem_serving.openai.triton import MOST_TOKENS, OUTPUTS, TOKEN_IDS, TOKEN_OUTPUTS, TritonServer
 from tandem_serving.requests.tensors import Array
 
-BODY_SECONDS = 60.0
-"""In which a request's body must have come."""
+MOST_REQUESTS = 768
+"""Answered at once."""
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+class Prepared(NamedTuple):
+    """A request to be sent to Triton: `request` without its texts, `tensors` for each choice."""
+
+    request: ChatRequest | CompletionRequest
+    tensors: list[dict[str, Array]]
+    completion: Completion
+
+
+@dataclass
 class Endpoint:
     """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
     writes calls of tools, `thinking`: between what it thinks; None: the service names none."""
@@ -52,6 +62,11 @@ class Endpoint:
     metrics: Metrics
     tool_calls: Format | None = None
     thinking: Markers | None = None
+
+    def __post_init__(self) -> None:
+        self._bodies = Bodies(self.max_body)
+        self._most_values = max(json_text.MOST_VALUES, self.max_body // 16)
+        self._answered = 0
 
     async def health(self, _: Request) -> Response:
         """Whether Triton takes requests."""
@@ -81,70 +96,85 @@ class Endpoint:
 
     async def chat(self, http: Request) -> Response:
         """POST /v1/chat/completions."""
-        request = parse(ChatRequest, await self._body(http))
-        self._check_model(request.model)
-        use = tool_use(request, self.tool_calls)
-        ids = await run_in_threadpool(self.model.encode_chat, request, use.tools)
-        request = request.model_copy(update={"response_format": use.guide}) if use.guide else request
-        completion = Completion(request, _identity("chatcmpl"), reading=await self._reading(request, use, ids))
-        return await self._answer(http, request, [ids], completion)
-
-    async def _reading(self, request: ChatRequest, use: ToolUse, prompt: list[int]) -> Reading:
-        """Guided decoding leaves no room for a thought; without calls and stop words nothing depends on one."""
-        if not self.thinking or request.is_guided or not (use.reader or request.stops):
-            return Reading(use.reader)
-        inside = await run_in_threadpool(self.model.thinks_after, prompt, self.thinking)
-        return Reading(use.reader, partial(ThoughtReader, self.thinking, inside), len(prompt))
+        return await self._answer(http, await self._prepared(http, self._chat))
 
     async def completions(self, http: Request) -> Response:
         """POST /v1/completions."""
-        request = parse(CompletionRequest, await self._body(http))
+        return await self._answer(http, await self._prepared(http, self._completion))
+
+    async def _prepared(self, http: Request, prepare: Callable[[bytes, int], Prepared]) -> Prepared:
+        self.keys.check(http.headers.get("authorization", ""))
+        async with self._bodies.received(http) as body:
+            most_tokens = await self.triton.most_tokens() if len(body) > LONG_TEXT else MOST_TOKENS
+            return await self._bodies.work(prepare, body, most_tokens)
+
+    # In a thread: to read, render and tokenize a text takes long.
+
+    def _chat(self, body: bytes, most_tokens: int) -> Prepared:
+        request = parse(ChatRequest, body, self._most_values)
+        self._check_model(request.model)
+        use = tool_use(request, self.tool_calls)
+        ids = self.model.encode_chat(request, use.tools, most_tokens)
+        request = request.model_copy(update={"response_format": use.guide}) if use.guide else request
+        reading, asked = self._reading(request, use, ids), request
+        request = request.without_text
+        completion = Completion(request, _identity("chatcmpl"), reading=reading)
+        if completion.stops_here:
+            asked = asked.model_copy(update={"stop": None, "stream": True})
+        return Prepared(request, tensors(self.triton.model, asked, [ids]), completion)
+
+    def _reading(self, request: ChatRequest, use: ToolUse, prompt: list[int]) -> Reading:
+        """Guided decoding leaves no room for a thought; without calls and stop words nothing depends on one."""
+        if not self.thinking or request.is_guided or not (use.reader or request.stops):
+            return Reading(use.reader)
+        inside = self.model.thinks_after(prompt, self.thinking)
+        return Reading(use.reader, partial(ThoughtReader, self.thinking, inside), len(prompt))
+
+    def _completion(self, body: bytes, _: int) -> Prepared:
+        request = parse(CompletionRequest, body, self._most_values)
         self._check_model(request.model)
         prompts = request.prompts
         echo: list[str] = []
         if request.echo:
-            texts = [p if isinstance(p, str) else await run_in_threadpool(self.model.decode, p) for p in prompts]
+            texts = [p if isinstance(p, str) else self.model.decode(p) for p in prompts]
             echo = [text for text in texts for _ in range(request.n)]
-        return await self._answer(http, request, prompts, Completion(request, _identity("cmpl"), echo))
+        made = tensors(self.triton.model, request, prompts)
+        request = request.without_text
+        return Prepared(request, made, Completion(request, _identity("cmpl"), echo))
 
-    async def _answer(
-        self, http: Request, request: ChatRequest | CompletionRequest, prompts: Prompts, completion: Completion
-    ) -> Response:
-        asked = request.model_copy(update={"stop": None, "stream": True}) if completion.stops_here else request
-        deltas = self._deltas(request, tensors(self.triton.model, asked, prompts), completion)
+    async def _answer(self, http: Request, prepared: Prepared) -> Response:
+        request, _, completion = prepared
+        deltas = self._deltas(prepared)
         if not request.stream:
             return JSONResponse(completion.whole(await _while_connected(http, _all(deltas))))
         first = await _while_connected(http, _first(deltas))  # an error before it has a status of its own
         return StreamingResponse(_events(request.include_usage, completion, first, deltas), media_type=EVENTS)
 
-    async def _deltas(
-        self, request: ChatRequest | CompletionRequest, requests: list[dict[str, Array]], completion: Completion
-    ) -> AsyncGenerator[Delta]:
+    async def _deltas(self, prepared: Prepared) -> AsyncGenerator[Delta]:
+        request, requests, completion = prepared
         outputs = [*OUTPUTS, *(TOKEN_OUTPUTS if request.with_log_probs else ())]
         if completion.stops_here and not request.with_log_probs:
             outputs.append(TOKEN_IDS)
-        try:
-            async with aclosing(self.triton.generate(requests, outputs)) as chunks:
-                async for index, chunk in chunks:
-                    if delta := completion.delta(index, chunk, self.model.piece):
-                        yield delta
-                    if completion.left_behind(len(requests)):
-                        return
-        except ApiError as error:
-            raise explained(self.triton.model, error, request.guided_by) from None
+        with self._one_more():
+            try:
+                async with aclosing(self.triton.generate(requests, outputs)) as chunks:
+                    async for index, chunk in chunks:
+                        if delta := completion.delta(index, chunk, self.model.piece):
+                            yield delta
+                        if completion.left_behind(len(requests)):
+                            return
+            except ApiError as error:
+                raise explained(self.triton.model, error, request.guided_by) from None
 
-    async def _body(self, http: Request) -> bytes:
-        self.keys.check(http.headers.get("authorization", ""))
-        body = bytearray()
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        if self._answered >= MOST_REQUESTS:
+            raise ApiError(503, f"{MOST_REQUESTS} requests are being answered: ask again")
+        self._answered += 1
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for part in http.stream():
-                    body += part
-                    if len(body) > self.max_body:
-                        raise ApiError(413, f"the body has more than {self.max_body} bytes: send a shorter prompt")
-        except TimeoutError:
-            raise ApiError(408, f"the body did not come within {BODY_SECONDS:g} s: send it again") from None
-        return bytes(body)
+            yield
+        finally:
+            self._answered -= 1
 
     def _check_model(self, name: str) -> None:
         if name != self.name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,13 +11,11 @@ import numpy as np
 
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, Parameters, ResponseFormat
 from tandem_serving.openai.errors import ApiError, unsupported
-from tandem_serving.openai.triton import TYPES, TritonModel
+from tandem_serving.openai.triton import TOO_LONG, TYPES, TritonModel
 from tandem_serving.requests.tensors import TO_THE_LIMIT, Array
 
 Prompts = Sequence[str] | Sequence[Sequence[int]]
 SEEDS = 1 << 64
-TOO_LONG = re.compile(r"the model's limit (?:of|is) (\d+)")
-"""What the models say of a prompt, or of a prompt and its `max_tokens`."""
 OPTIONAL = (
     *("top_k", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty"),
     *("ignore_eos", "num_draft_tokens"),
@@ -39,8 +36,8 @@ def tensors(
     seed = random(SEEDS) if request.seed is None else request.seed
     shared = _shared(model, request)
     return [
-        {**shared, **_prompt(model, prompt), **_seed(model, request, seed + choice)}
-        for prompt in prompts
+        {**shared, **tensor, **_seed(model, request, seed + choice)}
+        for tensor in (_prompt(model, prompt) for prompt in prompts)  # one for all choices: it may be large
         for choice in range(request.n)
     ]
 

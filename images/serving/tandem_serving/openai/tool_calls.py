@@ -6,15 +6,17 @@ https://docs.vllm.ai/en/latest/features/tool_calling/
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
 import string
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from tandem_serving.openai.call_heads import Head, NoCall, Reading, read_name, read_object
 from tandem_serving.requests.text import StopText
+
+SEARCHED_AGAIN = 128
+"""Characters in which, where they are no call, one may begin nevertheless: so many are read twice."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,12 @@ class WrittenCalls:
     ) -> None:
         """`most`: calls that are wanted; what is beyond them is left out."""
         self._form, self._tools, self._most, self._ids = form, tools, most, ids
-        self._state: Callable[[bool], bool] = self._before_call
-        self._rest = ""  # neither sent nor left out
+        self._state: Callable[[str], str] = self._in_lead
+        self._lead: list[str] = []
+        self._marked = False
+        self._begun = ""  # of the marker, or of a word in the lead
+        self._reader: Reading[Head] | None = None
+        self._held: list[str] = []  # what the reader has read
         self._calls = 0
         self._arguments = _Arguments(0)
         self._text: list[str] = []
@@ -114,152 +120,110 @@ class WrittenCalls:
     def push(self, text: str, over: bool) -> tuple[str, list[CallPart]]:
         """See CallReader."""
         self._text, self._parts = [], []
-        self._rest += text
-        while self._rest and self._state(over):
-            pass
+        while text:
+            text = self._state(text)
+        if over:
+            self._give_up()
         wanted = (part for part in self._parts if self._most is None or part.number < self._most)
         return "".join(self._text), merged(wanted)
 
-    # Each state takes from the rest what it can, and returns whether the next one may go on with it.
+    # Each state takes from the text what it can, and returns what is for the next one.
 
-    def _in_text(self, over: bool) -> bool:
+    def _in_text(self, text: str) -> str:
+        text, self._begun = self._begun + text, ""
         search = StopText([self._form.marker])
-        text, found = search.push(self._rest)
-        held = "" if found else search.flush()
-        if over:
-            text, held = text + held, ""
-        self._text.append(text)
-        self._rest = self._rest[len(text) :] if found else held
-        self._state = self._before_call if found else self._in_text
-        return found
+        before, found = search.push(text)
+        self._text.append(before)
+        if found:
+            self._state = self._in_lead
+            return text[len(before) :]
+        self._begun = search.flush()
+        return ""
 
-    def _before_call(self, over: bool) -> bool:
-        start, more = _lead(self._form.words, self._rest)
-        marked = bool(self._form.marker) and self._form.marker in self._rest[:start]
-        if more and not over:
-            return False
+    def _in_lead(self, text: str) -> str:
+        """White space and words around calls, of which one may be the beginning of another."""
+        words = self._form.words
+        for at, character in enumerate(text):
+            begun = self._begun + character
+            if any(word.startswith(begun) for word in words):
+                self._begun = begun
+            elif self._begun in words:
+                self._take_word()
+                return text[at:]
+            elif not self._begun and character.isspace():
+                self._lead.append(character)
+            else:
+                self._begun = ""
+                return self._begin_head(begun + text[at + 1 :])
+        if self._begun in words and not any(word.startswith(self._begun) and word != self._begun for word in words):
+            self._take_word()
+        return ""
+
+    def _take_word(self) -> None:
+        self._marked = self._marked or (bool(self._form.marker) and self._begun == self._form.marker)
+        self._lead.append(self._begun)
+        self._begun = ""
+
+    def _begin_head(self, text: str) -> str:
+        tools, first = None if self._marked else self._tools, text[0]
+        if first != "{" and not self._form.name_first:
+            return self._no_call(text)
+        self._reader = read_object(tools) if first == "{" else read_name(first, tools)
+        self._held, self._state = [first], self._in_head
         try:
-            head = _head(self._rest[start:], self._form, None if marked else self._tools)
-        except _Incomplete:
-            if not over:
-                return False
-            head = None
-        if head:
-            self._begin(head)
-            self._rest = self._rest[start + head.end :]
-            return True
-        if marked or not self._calls:
-            self._text.append(self._rest[:start])
-        self._rest = self._rest[start:]
-        self._state = self._in_text
-        return True
+            next(self._reader)
+        except NoCall:
+            return self._no_call(text)
+        return text[1:]
 
-    def _begin(self, head: _Head) -> None:
-        self._parts.append(CallPart(self._calls, self._ids(), head.name, head.arguments))
+    def _in_head(self, text: str) -> str:
+        assert self._reader
+        for at, character in enumerate(text):
+            try:
+                self._reader.send(character)
+            except StopIteration as done:
+                self._begin_call(done.value)
+                return text[at + 1 :]
+            except NoCall:
+                held = "".join(self._held)
+                if len(held) <= SEARCHED_AGAIN:
+                    return self._no_call(held + text[at:])
+                self._no_call("")
+                self._text.append(held)
+                return text[at:]
+            self._held.append(character)
+        return ""
+
+    def _no_call(self, text: str) -> str:
+        if self._marked or not self._calls:
+            self._text += self._lead
+        self._lead, self._marked, self._state = [], False, self._in_text
+        return text
+
+    def _begin_call(self, head: Head) -> None:
+        streamed = head.depth >= 0
+        self._parts.append(CallPart(self._calls, self._ids(), head.name, "{" if streamed else head.arguments))
         self._calls += 1
-        self._arguments = _Arguments(head.depth)
-        self._state = self._before_call if head.arguments else self._in_arguments
+        self._lead, self._marked, self._state = [], False, self._in_arguments if streamed else self._in_lead
+        if streamed:
+            self._arguments = _Arguments(head.depth)
+            self._arguments.push("{")
 
-    def _in_arguments(self, over: bool) -> bool:
-        arguments, used = self._arguments.push(self._rest)
+    def _in_arguments(self, text: str) -> str:
+        arguments, used = self._arguments.push(text)
         if arguments:
             self._parts.append(CallPart(self._calls - 1, "", "", arguments))
-        self._rest = self._rest[used:]
-        self._state = self._before_call if self._arguments.over else self._in_arguments
-        return True
+        if self._arguments.over:
+            self._state = self._in_lead
+        return text[used:]
 
-
-def _lead(words: Collection[str], text: str) -> tuple[int, bool]:
-    """Where white space and `words` at the beginning of `text` end; whether what comes next may be such a word."""
-    at = 0
-    while True:
-        rest = text[at:]
-        if any(word.startswith(rest) and word != rest for word in words):
-            return at, True
-        found = next((word for word in words if rest.startswith(word)), rest[:1] if rest[:1].isspace() else "")
-        if not found:
-            return at, False
-        at += len(found)
-
-
-class _Head(NamedTuple):
-    """The beginning of a call. `arguments`: all of them, where they do not come as they are written; `end`: where
-    they begin, or where the whole call ends; `depth`: of the braces that are open there."""
-
-    name: str
-    arguments: str
-    end: int
-    depth: int
-
-
-class _Incomplete(Exception):
-    """What comes next decides whether it is a call."""
-
-
-KEYS = ("name", "arguments", "parameters", "id", "type")
-_DECODER = json.JSONDecoder()
-_NAME = re.compile(r"([\w.-]+)(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(?=\{)")
-_BEGUN_NAME = re.compile(r"([\w.-]*)(\[[\w\]]*(?:\[\w*\]?)?)?\s*$")
-
-
-def _head(text: str, form: Format, tools: Collection[str] | None) -> _Head | None:
-    """The call that `text` begins with; `tools`: names that it may have, None: any. Raises _Incomplete."""
-    if text.startswith("{"):
-        try:
-            return _object(text, tools)
-        except ValueError:
-            return None
-    return _name_first(text, tools) if form.name_first else None
-
-
-def _object(text: str, tools: Collection[str] | None) -> _Head | None:
-    """Raises _Incomplete; ValueError: it is no JSON."""
-    name, arguments, at = "", "{}", 0
-    while text[at] != "}":
-        key, at = _decoded(text, _next(text, at + 1, '"'))
-        at = _next(text, _next(text, at, ":") + 1)
-        if key in ("arguments", "parameters") and name and text[at] == "{":
-            return _Head(name, "", at, depth=1)
-        value, end = _decoded(text, at)
-        if key not in KEYS:
-            return None
-        if key == "name":
-            name = value if isinstance(value, str) and (tools is None or value in tools) else ""
-            if not name:
-                return None
-        elif key in ("arguments", "parameters") and value:
-            arguments = value if isinstance(value, str) else text[at:end]
-        at = _next(text, end, ",}")
-    return _Head(name, arguments, at + 1, depth=0) if name else None
-
-
-def _name_first(text: str, tools: Collection[str] | None) -> _Head | None:
-    """Raises _Incomplete."""
-    if found := _NAME.match(text):
-        name = found[1]
-        return _Head(name, "", found.end(), depth=0) if tools is None or name in tools else None
-    begun = _BEGUN_NAME.match(text)
-    if begun and (tools is None or any(tool.startswith(begun[1]) for tool in tools)):
-        raise _Incomplete
-    return None
-
-
-def _next(text: str, at: int, wanted: str = "") -> int:
-    """Where the next character is that is no white space. Raises _Incomplete; ValueError: it is not `wanted`."""
-    at += len(text[at:]) - len(text[at:].lstrip())
-    if at >= len(text):
-        raise _Incomplete
-    if wanted and text[at] not in wanted:
-        raise ValueError(text[at])
-    return at
-
-
-def _decoded(text: str, at: int) -> tuple[Any, int]:
-    """A JSON value, and where it ends. Raises _Incomplete, also where it is malformed: then no more text helps."""
-    try:
-        return _DECODER.raw_decode(text, at)
-    except json.JSONDecodeError:
-        raise _Incomplete from None
+    def _give_up(self) -> None:
+        """No more comes: what began like a call is none."""
+        held = self._held if self._state == self._in_head else []
+        if self._state != self._in_arguments:
+            self._no_call("")
+        self._text += [*held, self._begun]
+        self._begun = ""
 
 
 class _Arguments:

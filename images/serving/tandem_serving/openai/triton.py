@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +19,15 @@ from tandem_serving.requests.tensors import Array
 
 STATUSES = {"INVALID_ARG": 400, "UNSUPPORTED": 400, "UNAVAILABLE": 503, "CANCELLED": 503, "NOT_FOUND": 503}
 """Triton's codes as HTTP's; others are 500."""
+RECONNECT_MS = 1000
+MOST_TOKENS = 262_144
+"""Of a prompt, where the model's limit is not known."""
+TOO_LONG = re.compile(r"the model's limit (?:of|is) (\d+)")
+"""What the models say of a prompt, or of a prompt and its `max_tokens`."""
 CHANNEL = (
+    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS // 10),
+    ("grpc.min_reconnect_backoff_ms", RECONNECT_MS),
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS),  # gRPC's own is two minutes, long after Triton is back
     ("grpc.enable_http_proxy", 0),  # HTTP_PROXY names one for other hosts
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -94,8 +103,11 @@ TOKEN_OUTPUTS = (TOKEN_IDS, "output_log_probs")
 class TritonServer:
     """The pod's Triton. `close` it."""
 
-    def __init__(self, address: str, model: TritonModel) -> None:
+    def __init__(self, address: str, model: TritonModel, seconds: float | None = None) -> None:
+        """`seconds`: in which a request ends, whatever Triton does; None: as long as it takes."""
         self.model = model
+        self._seconds = seconds
+        self._most_tokens = 0
         self._client = triton.InferenceServerClient(address, channel_args=CHANNEL)
 
     async def close(self) -> None:
@@ -109,15 +121,30 @@ class TritonServer:
         except triton.InferenceServerException:
             return False
 
+    async def most_tokens(self) -> int:
+        """The model's limit of a prompt and its answer, which it tells to who asks for more."""
+        if not self._most_tokens:
+            shape = (1, 1) if self.model.batched else (1,)
+            text, most = np.full(shape, b"a", np.object_), np.full(shape, np.iinfo(np.int32).max, np.int32)
+            try:
+                async for _ in self.generate([{"text_input": text, self.model.inputs["max_tokens"]: most}], OUTPUTS):
+                    break
+            except ApiError as error:
+                found = TOO_LONG.search(str(error))
+                self._most_tokens = int(found[1]) if found else 0
+        return self._most_tokens or MOST_TOKENS
+
     async def generate(
-        self, requests: Sequence[Mapping[str, Array]], outputs: Sequence[str]
+        self, requests: MutableSequence[dict[str, Array]], outputs: Sequence[str]
     ) -> AsyncGenerator[tuple[int, Chunk]]:
         """The chunks of several requests, each with its request's place; closing the generator ends them in the
-        engine. Raises ApiError: of the first that fails, which ends the others.
+        engine. Of a request nothing is kept once it is sent. Raises ApiError: of the first that fails, which ends the
+        others.
         """
 
         async def sent() -> AsyncIterator[dict[str, Any]]:
-            for index, tensors in enumerate(requests):
+            for index in range(len(requests)):
+                tensors, requests[index] = requests[index], {}
                 yield {
                     "model_name": self.model.name,
                     "inputs": [_input(name, value) for name, value in tensors.items()],
@@ -126,7 +153,7 @@ class TritonServer:
                     "parameters": {ERROR_AS_RESPONSE: True},
                 }
 
-        responses = self._client.stream_infer(sent())
+        responses = self._client.stream_infer(sent(), stream_timeout=self._seconds)
         over = False
         try:
             async for result, error in responses:
@@ -136,6 +163,8 @@ class TritonServer:
             over = True
         except grpc.aio.AioRpcError as error:
             over = True
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise ApiError(503, f"Triton did not end the request within {self._seconds} s: ask again") from None
             raise ApiError(503, f"Triton cannot be reached ({error.code().name}): ask again") from None
         finally:
             if not over:  # what is over is not cancelled: Triton 2.51 would wait for it at its end

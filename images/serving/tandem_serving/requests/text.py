@@ -134,10 +134,10 @@ class StopText:
 
 def _overlap(text: str, word: str) -> int:
     """Length of the longest end of `text` with which `word` begins (shorter than `word`)."""
-    for length in range(min(len(word) - 1, len(text)), 0, -1):
-        if text.endswith(word[:length]):
-            return length
-    return 0
+    at = text.find(word[0], max(0, len(text) - len(word) + 1))
+    while at >= 0 and not word.startswith(text[at:]):
+        at = text.find(word[0], at + 1)
+    return len(text) - at if at >= 0 else 0
 
 
 class StopTokens:

@@ -12,6 +12,7 @@ from openai.types.chat.chat_completion_named_tool_choice_param import Function a
 from openai.types.chat.parsed_function_tool_call import ParsedFunction
 from openai.types.shared_params import FunctionDefinition
 from openai.types.shared_params import response_format_json_schema as json_schema
+from pydantic import ValidationError
 
 from tandem_serving.openai import api, fields
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, parse
@@ -40,6 +41,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"max_completion_tokens": 1 << 31}, "max_completion_tokens", "invalid_value"),
     ({"stream": 1}, "stream", "invalid_value"),
     ({"stop": ["a"] * 65}, "stop", "invalid_value"),
+    ({"stop": ["a", "b" * 1025]}, "stop[1]", "invalid_value"),
+    ({"messages": CHAT["messages"] * 2049}, "messages", "invalid_value"),
     ({"messages": []}, "messages", "invalid_value"),
     ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid_value"),
     ({"messages": [{"role": "user", "content": IMAGE}]}, "messages[0].content[0].type", "invalid_value"),
@@ -196,6 +199,47 @@ def test_a_schema_stands_where_its_type_has_it(wanted: dict[str, Any], param: st
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(ApiError, match=r"^messages: Field required"):
         parse(ChatRequest, b'{"model": "m"}')
+
+
+MANY = 200_000
+COSTLY: list[tuple[bytes, int, str]] = [
+    # a body that would take too much memory or time, the status, what the answer says
+    (b'{"prompt": [' + b"{}," * 20_000 + b"{}]}", 413, "16384 JSON objects"),
+    (b'{"prompt": [' + b"1," * 2 * MANY + b"1]}", 413, "262144 JSON values"),
+    (b'{"prompt": [' + b'"",' * 2 * MANY + b'""]}', 413, "262144 JSON values"),
+    (b'{"prompt": "' + b"\\" * 3 * MANY + b'", "a": [' + b"1," * 2 * MANY, 413, "262144 JSON values"),
+    (b'{"prompt": "' + b'\\",' * 2 * MANY, 400, "no JSON"),
+    (b"[" * MANY, 400, "recursion limit"),
+    (b'{"seed": ' + b"1" * MANY + b"}", 400, "number out of range"),
+    (b'{"prompt": "\\ud800"}', 400, "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "status", "says"), COSTLY, ids=[str(at) for at in range(len(COSTLY))])
+def test_a_costly_body_is_refused_before_it_is_read(text: bytes, status: int, says: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse(CompletionRequest, text)
+    assert (refused.value.status, says in str(refused.value)) == (status, True)
+
+
+def test_signs_in_a_text_are_no_values() -> None:
+    text = 'a,{[\\"' * MANY
+    assert parse(CompletionRequest, body(COMPLETION, prompt=text)).prompts == [text]
+
+
+FAULTY = [({"prompt": [{}] * 1000}, CompletionRequest), ({"messages": [1] * 1000}, ChatRequest)]
+FAULTY += [({"messages": [{"role": "user", "content": [1] * 1000}]}, ChatRequest)]
+FAULTY += [({"stop": [1] * 64, "messages": [{"role": "user", "content": "x"}]}, ChatRequest)]
+FAULTY += [({"messages": [{"role": "user", "tool_calls": [1] * 1000}]}, ChatRequest)]
+FAULTY += [({"tools": [1] * 128, **CHAT}, ChatRequest)]
+
+
+@pytest.mark.parametrize(("given", "kind"), FAULTY, ids=[str(at) for at in range(len(FAULTY))])
+def test_a_list_of_faults_is_one_fault(given: dict[str, Any], kind: type[ChatRequest | CompletionRequest]) -> None:
+    """Pydantic makes an error for each, and for each type that it might be: a hundred times the body's memory."""
+    with pytest.raises(ValidationError) as faults:
+        kind.model_validate({"model": "m", **given})
+    assert faults.value.error_count() <= 3
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b'{"model": "m", "model'])

@@ -36,6 +36,8 @@ REFUSED: list[tuple[str, str]] = [
     ("{{ ''.__class__.__mro__ }}", "cannot take"),
     ("{{ messages[0].content + 1 }}", "cannot take"),
     ("{{ messages[7].content.strip() }}", "cannot take"),
+    ("{{ 1 // 0 }}", "cannot take"),
+    ("{% macro deeper() %}{{ deeper() }}{% endmacro %}{{ deeper() }}", "nested so deeply"),
 ]
 
 
@@ -103,3 +105,20 @@ def test_a_model_without_one(tmp_path: Path, config: dict[str, Any] | None) -> N
 def test_a_malformed_one_is_the_model_s_fault(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="malformed"):
         chat_template.read(folder(tmp_path, {"chat_template": "{% if %}"}))
+
+
+def test_a_template_does_not_multiply_what_a_client_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MOST_CHARACTERS", 10_000)
+    nested: Any = 0
+    for _ in range(10):
+        nested = [nested, nested]
+    for source in ("{% for _ in range(99) %}{{ a }}{% endfor %}", "{{ b | tojson(indent=4) }}"):
+        with pytest.raises(ApiError, match="more than") as refused:
+            ChatTemplate(source, {}).render(HELLO, {"a": "x" * 1000, "b": nested})
+        assert refused.value.status == 413
+
+
+def test_a_template_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "RENDER_SECONDS", -1)
+    with pytest.raises(ApiError, match="took more than"):
+        ChatTemplate("{% for _ in range(99) %}x{{ _ }}{% endfor %}", {}).render(HELLO)

@@ -1,6 +1,8 @@
 """The endpoint's process, without a Triton behind it."""
 
+import contextlib
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cluster.ports import free_port
+from support.resident import resident_mib
 from support.serving.openai import write_certificate
 from support.serving.pod import SERVING
 
@@ -53,5 +56,12 @@ def test_it_speaks_tls_reports_triton_s_health_and_ends_at_sigterm(
         time.sleep(0.1)
     assert status(f"{url}/health") == 503, "there is no Triton"
     assert status(url.replace("https", "http") + "/live") == 0
+    before = resident_mib(started.pid)
+    with contextlib.ExitStack() as opened:
+        for _ in range(200):
+            begun = opened.enter_context(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))))
+            begun.sendall(b"\x16")  # TLS begins
+        assert status(f"{url}/live") == 200, "it has read them"
+        assert resident_mib(started.pid) - before < 20
     started.send_signal(signal.SIGTERM)
     assert started.wait(SECONDS) == 0

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from support.serving.openai import FakeTriton, lifespan, tokenizer_folder
-from tandem_serving.openai import server
+from tandem_serving.openai import bodies, server
 from tandem_serving.openai.access import ApiKeys
+from tandem_serving.openai.api import ChatRequest, parse
+from tandem_serving.openai.bodies import Bodies
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.metrics import Metrics
 from tandem_serving.openai.model import ChatModel
@@ -24,13 +27,13 @@ ANSWER = ((0, Chunk("He", [], [], "", {})), (0, Chunk("llo", [], [], "length", F
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
 
 
-def endpoint(triton: FakeTriton, folder: Path, keys: Path | None = None) -> Endpoint:
-    return Endpoint("m", triton, ChatModel(folder), ApiKeys(keys), 1000, Metrics(0))
+def endpoint(triton: FakeTriton, folder: Path, keys: Path | None = None, most: int = 1000) -> Endpoint:
+    return Endpoint("m", triton, ChatModel(folder), ApiKeys(keys), most, Metrics(0))
 
 
 @contextlib.contextmanager
-def client(triton: FakeTriton, folder: Path, keys: Path | None = None) -> Iterator[TestClient]:
-    app = application(endpoint(triton, folder, keys), lifespan)
+def client(triton: FakeTriton, folder: Path, keys: Path | None = None, most: int = 1000) -> Iterator[TestClient]:
+    app = application(endpoint(triton, folder, keys, most), lifespan)
     with TestClient(app, raise_server_exceptions=False) as made:
         yield made
 
@@ -138,6 +141,12 @@ def test_health_is_triton_s_and_live_the_endpoint_s_own(tmp_path: Path) -> None:
         assert (http.get("/health").status_code, http.get("/live").status_code) == (503, 200)
 
 
+SCOPE = {
+    **{"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b""},
+    "headers": [(b"content-type", b"application/json")],
+}
+
+
 class Silent(FakeTriton):
     """Never answers."""
 
@@ -164,13 +173,108 @@ async def test_a_client_that_leaves_ends_the_request(tmp_path: Path) -> None:
             sent.append(message)
 
         app = application(endpoint(triton, tmp_path), lifespan)
-        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
-        await asyncio.wait_for(app(scope, receive, send), 60)
+        await asyncio.wait_for(app(SCOPE, receive, send), 60)
         assert triton.ended == 1
 
 
+NO_JSON = [
+    # headers, the status, what the answer says
+    ({"Content-Type": "text/plain"}, 415, "not 'text/plain'"),
+    ({"Content-Type": "application/x-www-form-urlencoded"}, 415, "send the header Content-Type: application/json"),
+    ({}, 415, "there is none"),
+    ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415, "'gzip' is not supported"),
+    ({"Content-Type": "application/json", "Content-Length": "1001"}, 413, "more than 1000 bytes"),
+    ({"Content-Type": "application/json", "Content-Length": "9" * 30}, 413, "more than 1000 bytes"),
+    ({"Content-Type": "Application/JSON; charset=utf-8", "Content-Length": "1000"}, 400, "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("headers", "status", "says"), NO_JSON, ids=[row[2] for row in NO_JSON])
+async def test_headers_are_checked_before_the_body_is_read(
+    tmp_path: Path, headers: dict[str, str], status: int, says: str
+) -> None:
+    """A browser sends the first three to any server that it reaches, for any page."""
+    sent, read = list[Any](), list[Any]()
+
+    async def receive() -> Any:
+        read.append({"type": "http.request", "body": b"x"})
+        return read[-1]
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    given = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await application(endpoint(FakeTriton(), tmp_path), lifespan)({**SCOPE, "headers": given}, receive, send)
+    message = json.loads(sent[1]["body"])["error"]["message"]
+    assert (sent[0]["status"], says in message, bool(read)) == (status, True, status == 400)
+
+
+async def test_few_large_bodies_come_at_once_and_small_ones_pass_them() -> None:
+    few, may_end = Bodies(1 << 20), asyncio.Event()
+
+    def request(size: int) -> Request:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"x" * size}
+
+        return Request(SCOPE, receive)
+
+    async def hold(size: int, come: list[int]) -> None:
+        async with few.received(request(size)) as body:
+            come.append(len(body))
+            await may_end.wait()
+
+    come = list[int]()
+    holding = [asyncio.create_task(hold(100_000, come)) for _ in range(6)]
+    await asyncio.sleep(0.05)
+    small = asyncio.create_task(hold(5000, come))
+    await asyncio.sleep(0.05)
+    assert come == [100_000] * 4 + [5000]
+    may_end.set()
+    await asyncio.gather(*holding, small)
+    assert come == [100_000] * 4 + [5000] + [100_000] * 2
+
+
+async def test_more_requests_than_can_be_answered_are_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_REQUESTS", 0)
+    with client(FakeTriton(*ANSWER), tokenizer_folder(tmp_path)) as http:
+        for stream in (False, True):
+            reply = http.post("/v1/chat/completions", json={**CHAT, "stream": stream})
+            assert (reply.status_code, "being answered" in reply.text) == (503, True)
+        assert http.get("/live").status_code == 200
+
+
+HALF = json.dumps({"a": "x"}).replace("x", "\\ud800")
+ARGUMENTS = [HALF, '{"a":' * 5000 + "1" + "}" * 5000, "[" * 5000, "x", "[1]"]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=[each[:10] for each in ARGUMENTS])
+def test_arguments_that_cannot_be_read_are_the_client_s_fault(tmp_path: Path, arguments: str) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    folder = tokenizer_folder(tmp_path, "{{ messages[0].tool_calls | tojson }}")
+    with client(FakeTriton(*ANSWER), folder, most=100_000) as http:
+        chat = {**CHAT, "messages": [{"role": "assistant", "tool_calls": [call]}]}
+        reply = http.post("/v1/chat/completions", json=chat)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (
+        400,
+        "messages[0].tool_calls[0].function.arguments",
+    )
+
+
+def test_a_chat_that_is_too_long_is_not_tokenized_to_its_end(tmp_path: Path) -> None:
+    model = ChatModel(tokenizer_folder(tmp_path))
+    request = parse(
+        ChatRequest, json.dumps({**CHAT, "messages": [{"role": "user", "content": "a b " * 50_000}]}).encode()
+    )
+    with pytest.raises(ApiError, match="maximum context length is 2048 tokens") as refused:
+        model.encode_chat(request, most_tokens=2048)
+    assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
+    assert len(model.encode_chat(request, most_tokens=200_000)) > 99_000
+
+
 async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
     sent = list[Any]()
 
     async def receive() -> Any:
@@ -180,6 +284,5 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monke
         sent.append(message)
 
     app = application(endpoint(FakeTriton(), tmp_path), lifespan)
-    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
-    await asyncio.wait_for(app(scope, receive, send), 60)
+    await asyncio.wait_for(app(SCOPE, receive, send), 60)
     assert sent[0]["status"] == 408

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tandem_serving.openai import call_heads
 from tandem_serving.openai.tool_calls import FORMATS, JSON_ARRAY, CallPart, NamedCall, WrittenCalls, merged, new_id
 
 TOOLS = ("get_weather", "get_time")
@@ -143,10 +144,46 @@ def test_arguments_are_sent_as_they_come() -> None:
 
 
 def test_text_is_held_only_while_it_may_become_a_call() -> None:
-    assert reader("Llama3Json").push('{"city"', over=False) == ("", []), "its first key is not read yet"
-    assert reader("Llama3Json").push('{"city": 1', over=False)[0] == '{"city": 1'
+    assert reader("Llama3Json").push('{"', over=False) == ("", []), "its first key is not read yet"
+    assert reader("Llama3Json").push('{"city', over=False)[0] == '{"city'
+    assert reader("Llama3Json").push('{"name": "get_weather or', over=False)[0] == '{"name": "get_weather or'
+    assert reader("Llama3Json").push('{"id": "' + "x" * 300, over=False)[0] == '{"id": "' + "x" * 300
     assert reader("Hermes").push("Hello <", over=False)[0] == "Hello "
     assert reader("Mistral").push("get_wine", over=False)[0] == "get_wine"
+
+
+def test_what_is_held_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may write the arguments before the name."""
+    decoded = list[str]()
+
+    def decode(text: str) -> Any:
+        decoded.append(text)
+        return json.loads(text)
+
+    monkeypatch.setattr(call_heads, "from_json", decode)
+    arguments = json.dumps({"text": "x" * 2000})
+    calls = reader("Hermes")
+    for character in f'<tool_call>{{"arguments": {arguments}, "name": "f"':
+        assert calls.push(character, over=False) == ("", [])
+    assert calls.push("}", over=False) == ("", [CallPart(0, "0", "f", arguments)])
+    assert decoded == [arguments]
+
+
+BROKEN = [
+    ("Hermes", '<tool_call>{"name": "f", "parameters": "\\ud800"}', "half a character, which is no text"),
+    ("Llama3Json", '{"parameters": ' + "[" * 5000 + "]" * 5000 + ', "name": "get_time"}', "nested too deeply"),
+    ("Llama3Json", '{"parameters": {"a": }, "name": "get_time"}', "arguments that are no JSON"),
+    ("Llama3Json", "{" * 5000, "braces"),
+    ("Mistral", "[" * 5000, "brackets"),
+    ("Hermes", "\n" * 5000, "white space"),
+]
+
+
+@pytest.mark.parametrize(("form", "text", "reason"), BROKEN, ids=[row[-1] for row in BROKEN])
+def test_what_is_no_call_is_text_as_it_was_written(form: str, text: str, reason: str) -> None:
+    for size in (1, 100, len(text)):
+        chunks = [text[at : at + size] for at in range(0, len(text), size)]
+        assert read(reader(form), chunks) == (text, []), (reason, size)
 
 
 def test_calls_beyond_those_wanted_are_left_out() -> None:

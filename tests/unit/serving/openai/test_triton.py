@@ -1,5 +1,7 @@
 """Triton's responses as chunks and errors, over a gRPC stream that a test plays."""
 
+import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
@@ -7,10 +9,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+from cluster.ports import free_port
 from tandem_serving.openai.errors import ApiError
-from tandem_serving.openai.triton import MODELS, OUTPUTS, Chunk, TritonServer
+from tandem_serving.openai.triton import MODELS, MOST_TOKENS, OUTPUTS, Chunk, TritonServer
 
 
 class Result:
@@ -38,7 +42,8 @@ class Stream:
         self.cancelled = False
         self.sent: list[dict[str, Any]] = []
 
-    def stream_infer(self, inputs: Any) -> "Stream":
+    def stream_infer(self, inputs: Any, stream_timeout: float | None) -> "Stream":
+        self.timeout = stream_timeout
         self._inputs = inputs
         return self
 
@@ -60,7 +65,7 @@ class Stream:
 
 def server(*answers: Any) -> tuple[TritonServer, Stream]:
     made, stream = TritonServer.__new__(TritonServer), Stream(answers)
-    made.model, made._client = MODELS["BLS"], stream
+    made.model, made._client, made._seconds, made._most_tokens = MODELS["BLS"], stream, 30, 0
     return made, stream
 
 
@@ -113,3 +118,60 @@ async def test_who_stops_reading_ends_the_request() -> None:
     async with aclosing(triton.generate([{}], OUTPUTS)) as chunks:
         await anext(chunks)
     assert stream.cancelled
+
+
+LIMITS = [
+    (Result(0, text_output="... more than the model's limit of 2048: shorten", finish_reason="INVALID_ARG"), 2048),
+    (Result(0, text_output="no room", finish_reason="UNAVAILABLE"), MOST_TOKENS),
+]
+
+
+@pytest.mark.parametrize(("said", "limit"), LIMITS)
+async def test_the_model_s_limit_is_what_it_says_of_a_request_beyond_it(said: Any, limit: int) -> None:
+    triton, _ = server(said)
+    assert await triton.most_tokens() == limit
+
+
+async def test_what_is_sent_is_not_kept() -> None:
+    """A prompt may be large, and its answer may take long."""
+    triton, stream = server(Result(0, text_output="a"))
+    requests = [{"text_input": np.array([[b"x"]], np.object_)} for _ in range(3)]
+    assert [each async for each in triton.generate(requests, OUTPUTS)]
+    assert (requests, len(stream.sent)) == ([{}] * 3, 3)
+
+
+async def test_a_triton_that_never_ends_a_request_is_given_up() -> None:
+    late = grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata())
+    triton, stream = server(late)
+    with pytest.raises(ApiError, match="within 30 s"):
+        await collect(triton)
+    assert stream.timeout == 30
+
+
+async def test_a_triton_that_is_back_is_reached_at_once() -> None:
+    """gRPC alone waits up to two minutes after failed tries."""
+    port = free_port()
+    triton = TritonServer(f"127.0.0.1:{port}", MODELS["BLS"])
+    try:
+        end = time.monotonic() + 15  # gRPC's own pauses are 1, 1.6, 2.6, 4.1, 6.6 and 10.5 s by now
+        while time.monotonic() < end:
+            assert not await triton.ready(0.5)
+            await asyncio.sleep(0.1)
+        back = grpc.aio.server()
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Ready(), back)
+        back.add_insecure_port(f"127.0.0.1:{port}")
+        await back.start()
+        async with asyncio.timeout(5):
+            while not await triton.ready(0.5):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await back.stop(None)
+    finally:
+        await triton.close()
+
+
+class Ready(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc] # it has no types
+    """A Triton that is ready."""
+
+    async def ServerReady(self, *_: Any) -> Any:  # noqa: N802
+        """See Triton."""
+        return service_pb2.ServerReadyResponse(ready=True)
