@@ -93,7 +93,7 @@ def _plain(message: Message, place: str) -> dict[str, Any]:
         plain["content"] = "".join(part.text for part in message.content)
     plain.setdefault("content", "")
     for at, call in enumerate(plain.get("tool_calls", ())):
-        arguments = json_text.read_object(call["function"]["arguments"] or "{}")
+        arguments = json_text.read_object(call["function"]["arguments"])
         if arguments is None:
             name = f"{place}.tool_calls[{at}].function.arguments"
             raise ApiError(400, f"{name} is no JSON object: send the call as it came", name, "invalid_value")
