@@ -101,7 +101,8 @@ def of_pod(url: str) -> dict[str, Any]:
 def complete(url: str) -> None:
     """A request to it."""
     body = json.dumps({"model": "m", "prompt": "x", "stream": True}).encode()
-    with urllib.request.urlopen(f"{url}/v1/completions", data=body, timeout=240) as reply:
+    asked = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=240) as reply:
         reply.read()
 
 

@@ -66,8 +66,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it has no whole request: nothing is lost with it."""
-        return not self._answering
+        """Whether little is lost with it: it has no whole request, or one that generates nothing, as a probe's."""
+        return not self._answering or self.cycle.scope["method"] != "POST"
 
     def end(self) -> None:
         """Give its place to another one."""

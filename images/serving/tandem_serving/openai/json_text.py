@@ -31,11 +31,13 @@ def read_body(body: bytes, most_values: int = MOST_VALUES) -> Any:
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    """An object in a text of the body; None: it is no JSON object."""
+    """An object in a text of the body, empty for no text and null; None: it is no JSON object."""
     try:
-        value = from_json(text, allow_inf_nan=False)
+        value = from_json(text.strip() or "{}", allow_inf_nan=False)
     except ValueError:
         return None
+    if value is None:
+        return {}
     return value if isinstance(value, dict) else None
 
 

@@ -1,7 +1,7 @@
 """Uvicorn's server with a bounded number of connections, shared among those who connect.
 
-At the limit the address that holds the most connections loses its oldest one without a whole request. So a client
-that opens many and sends little keeps no other one out. Uvicorn itself would answer 503 to all, probes included.
+At the limit the address that holds the most connections loses its oldest one without a request to generate. So a
+client that opens many and sends little keeps no other one out. Uvicorn itself would answer 503 to all.
 """
 
 from __future__ import annotations
@@ -91,14 +91,17 @@ class Places:
         self._most, self._open = most, 0
         self._taken: dict[str, dict[_Socket, None]] = {}
 
-    def take(self, connection: _Socket, address: str) -> None:
-        """For a new connection; another one may have to go."""
-        if self._open >= self._most and (found := self._one_to_end()):
+    def take(self, connection: _Socket, address: str) -> bool:
+        """For a new connection; another one may have to go. False: all others have requests that are answered."""
+        if self._open >= self._most:
+            if not (found := self._one_to_end()):
+                return False
             self.give_back(*found)
             found[0].end()
         self._taken.setdefault(address, {})[connection] = None
         self._open += 1
         connection.place = self, address
+        return True
 
     def give_back(self, connection: _Socket, address: str) -> None:
         """Idempotent."""
@@ -159,8 +162,10 @@ class Server(uvicorn.Server):
                 continue
             connection = _Socket(fileno=accepted.detach())
             connection.setblocking(False)
-            self._places.take(connection, address[0])
-            connection.listen_to(self._spoke)
+            if self._places.take(connection, address[0]):
+                connection.listen_to(self._spoke)
+            else:
+                connection.close()
             await asyncio.sleep(0)  # for the others: accepting goes on at once while somebody waits
 
     def _spoke(self, connection: _Socket) -> None:

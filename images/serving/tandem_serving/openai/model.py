@@ -111,9 +111,7 @@ def _plain(message: Message, place: str) -> dict[str, Any]:
     if thought := message.reasoning_content or message.reasoning:  # templates know one of the names
         plain |= {"reasoning_content": thought, "reasoning": thought}
     for at, call in enumerate(plain.get("tool_calls", ())):
-        text = call["function"]["arguments"].strip()
-        # Some clients make "null" of a call without arguments.
-        arguments = {} if text in ("", "null") else json_text.read_object(text)
+        arguments = json_text.read_object(call["function"]["arguments"])
         if arguments is None:
             name = f"{place}.tool_calls[{at}].function.arguments"
             raise ApiError(400, f"{name} is no JSON object: send the call as it came", name, "invalid_value")

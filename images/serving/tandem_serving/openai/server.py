@@ -105,8 +105,9 @@ class Endpoint:
     async def _prepared(self, http: Request, prepare: Callable[[bytes, int], Prepared]) -> Prepared:
         self.keys.check(http.headers.get("authorization", ""))
         async with self._bodies.received(http) as body:
-            most_tokens = await self.triton.most_tokens() if len(body) > LONG_TEXT else MOST_TOKENS
-            return await self._bodies.work(prepare, body, most_tokens)
+            with self._one_more():
+                most_tokens = await self.triton.most_tokens() if len(body) > LONG_TEXT else MOST_TOKENS
+                return await self._bodies.work(prepare, body, most_tokens)
 
     # In a thread: to read, render and tokenize a text takes long.
 

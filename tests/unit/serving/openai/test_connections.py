@@ -21,11 +21,11 @@ POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
 
 class App:
-    """Answers with `text` once a test lets it; `left`: clients that it saw leave."""
+    """Answers with `text` once a test lets it; `asked`: requests that it has, `left`: clients that it saw leave."""
 
     def __init__(self) -> None:
         self.may = asyncio.Event()
-        self.left = 0
+        self.asked = self.left = 0
         self.text = b"ok"
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -33,6 +33,7 @@ class App:
             return
         while (message := await receive()).get("more_body"):
             pass
+        self.asked += 1
         leaving = asyncio.ensure_future(receive())
         await asyncio.wait({leaving, asyncio.ensure_future(self.may.wait())}, return_when=asyncio.FIRST_COMPLETED)
         if message["type"] == "http.disconnect" or leaving.done():
@@ -184,19 +185,35 @@ async def test_what_is_no_request_is_refused_in_the_api_s_form(app: App, data: b
         assert (got, says in message) == (status, True)
 
 
+WHOLE = POST + b"0123456789"
+
+
 async def test_at_the_limit_the_oldest_without_a_request_makes_room(app: App) -> None:
     async with (
         serving(app, most=3) as port,
-        connected(port, GET) as (busy, _),
+        connected(port, WHOLE) as (busy, _),
         connected(port) as (silent, _),
         connected(port, POST) as (begun, _),
     ):
         await asyncio.sleep(0.1)
-        async with connected(port, GET) as (first, _), connected(port, GET) as (second, _):
+        async with connected(port, WHOLE) as (first, _), connected(port, WHOLE) as (second, _):
             assert await silent.read() == b""
             assert (await answer(begun))[0] == 408, "a part of a request is told so"
+            while app.asked < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            async with connected(port, WHOLE) as (third, _):
+                assert await answer(third) == (0, ""), "all places have requests that are answered"
             app.may.set()
             assert [await answer(each) for each in (busy, first, second)] == [(200, "ok")] * 3
+
+
+async def test_probes_that_wait_make_room(app: App) -> None:
+    async with serving(app, most=2) as port, connected(port, GET) as (oldest, _), connected(port, GET) as (older, _):
+        await asyncio.sleep(0.1)
+        async with connected(port, GET) as (newest, _):
+            assert await answer(oldest) == (0, "")
+            app.may.set()
+            assert [await answer(each) for each in (older, newest)] == [(200, "ok")] * 2
 
 
 async def test_silent_connections_that_never_begin_tls_make_room(app: App, tmp_path: Path) -> None:
