@@ -64,6 +64,10 @@ class _Choice:
     offset: int = 0
     figures: Mapping[str, int] = field(default_factory=dict)
 
+    def finish_reason(self, forced: bool) -> str | None:
+        """As OpenAI has it. `forced`: its call had to be made, which is no reason to end."""
+        return "tool_calls" if self.reason == "stop" and self.called and not forced else self.reason
+
 
 class Completion:
     """One request's answer as it comes. `identity`: its id, and when it was created. `echo`: texts that the choices
@@ -81,7 +85,6 @@ class Completion:
         self._id, self._created = identity
         self._echo = echo
         self._reading = reading
-        # As OpenAI has it: a forced call is no reason to end.
         self._forced = isinstance(request, ChatRequest) and isinstance(request.tool_choice, NamedTool)
         self._choices: dict[int, _Choice] = {}
 
@@ -106,10 +109,7 @@ class Completion:
         if self._request.with_log_probs:
             tokens = [Token(piece(token), value) for token, value in zip(chunk.ids, chunk.log_probs, strict=True)]
         offset, choice.offset = choice.offset, choice.offset + sum(len(token.text) for token in tokens)
-        reason = choice.reason
-        if reason == "stop" and choice.called and not self._forced:
-            reason = "tool_calls"
-        return Delta(index, text, tokens, reason, first, calls, offset)
+        return Delta(index, text, tokens, choice.finish_reason(self._forced), first, calls, offset)
 
     def left_behind(self, choices: int) -> bool:
         """Whether all of so many choices have ended, some of them not in the engine: it can stop."""

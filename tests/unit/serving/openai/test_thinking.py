@@ -70,18 +70,21 @@ CONSIDERED = 'I could <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 2}}</tool_call>'
 TOOL: Any = {"type": "function", "function": {"name": "f"}}
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stop": "STOP"}
-OPENED = {"extra_body": {"chat_template_kwargs": {"opened": True}}}
+OPENED: dict[str, Any] = {"extra_body": {"chat_template_kwargs": {"opened": True}}}
 
 
 class Endless(FakeTriton):
-    """Writes its text, a character a chunk, and goes on; it has no stop words."""
+    """Writes a text, a character a chunk, and goes on; it has no stop words."""
+
+    def __init__(self, text: str, mode: str) -> None:
+        super().__init__(mode=mode)
+        self.text = text
 
     async def generate(self, requests: Any, outputs: Sequence[str]) -> Any:
         """The chunks of all requests in turn."""
         self.calls.append((requests, outputs))
-        [(_, text)] = self.answers
         try:
-            for character in itertools.chain(text.text, itertools.repeat("~", 100)):
+            for character in itertools.chain(self.text, itertools.repeat("~", 100)):
                 await asyncio.sleep(0)
                 for choice in range(len(requests)):
                     yield choice, Chunk(character, [1], [], "", {})
@@ -101,11 +104,7 @@ def client(triton: FakeTriton, folder: Path, thinking: Markers | None = THINK) -
         yield made
 
 
-def endless(text: str, mode: str) -> Endless:
-    return Endless((0, Chunk(text, [], [], "", {})), mode=mode)
-
-
-BEGUN = [("<think>", {}), ("", OPENED)]
+BEGUN: list[tuple[str, dict[str, Any]]] = [("<think>", {}), ("", OPENED)]
 
 
 @pytest.mark.parametrize("mode", ["BLS", "LLMAPI"])
@@ -115,7 +114,7 @@ def test_no_call_and_no_stop_word_in_a_thought_counts(
     tmp_path: Path, mode: str, begin: str, more: dict[str, Any], stream: bool
 ) -> None:
     thought = f"{begin}{CONSIDERED}</think>"
-    triton = endless(f"{thought}\n{CALL}STOP{CALL}", mode)
+    triton = Endless(f"{thought}\n{CALL}STOP{CALL}", mode)
     asked = {**ASK, "tools": [TOOL], **more}
     with client(triton, tokenizer_folder(tmp_path, TEMPLATE)) as openai_client:
         if stream:
@@ -142,7 +141,7 @@ def prompt_tokens(triton: FakeTriton) -> int:
 
 
 def test_each_choice_ends_at_its_own_stop_word(tmp_path: Path) -> None:
-    triton = endless("<think>STOP</think>aSTOP", "BLS")
+    triton = Endless("<think>STOP</think>aSTOP", "BLS")
     with client(triton, tokenizer_folder(tmp_path, TEMPLATE)) as openai_client:
         choices = openai_client.chat.completions.create(**ASK, n=3).choices
     assert [(choice.message.content, choice.finish_reason) for choice in choices] == 3 * [
@@ -176,7 +175,7 @@ def test_what_is_guided_is_no_thought(tmp_path: Path) -> None:
 def test_a_marker_that_texts_cannot_have_is_named(tmp_path: Path) -> None:
     markers = Markers("<think>", "<|endoftext|>")  # a special token of the pair
     with (
-        client(endless("x", "BLS"), tokenizer_folder(tmp_path, TEMPLATE), markers) as openai_client,
+        client(Endless("x", "BLS"), tokenizer_folder(tmp_path, TEMPLATE), markers) as openai_client,
         pytest.raises(openai.BadRequestError, match=r"thinking.end: '<\|endoftext\|>' is a special token"),
     ):
         openai_client.chat.completions.create(**ASK)

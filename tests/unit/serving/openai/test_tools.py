@@ -118,7 +118,7 @@ def test_answers_as_openai_s_client_has_parsed_them_are_taken_back(tmp_path: Pat
     assert call["function"] == {"name": "GetWeather", "arguments": {"city": "Paris"}}
 
 
-NOTHING = {"refusal": None, "annotations": [], "audio": None, "function_call": None}
+NOTHING: dict[str, Any] = {"refusal": None, "annotations": [], "audio": None, "function_call": None}
 SENT_BACK: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     # of an assistant's message, what the template gets beside its role, why
     ({"content": None, "tool_calls": []}, {"content": ""}, "templates take an empty list for calls"),
