@@ -217,7 +217,7 @@ def test_a_failure_is_shown_until_its_container_is_well_again(
     if shown:
         assert shown in found["PodsHealthy"]["message"]
     if not ready:
-        assert shown in found["Available"]["message"], "not that it is starting"  # type: ignore[operator]
+        assert shown in found["Available"]["message"], "not that it is starting"
 
 
 def test_of_a_job_the_last_pod_counts_and_one_that_is_done_does_not(settings: Settings) -> None:

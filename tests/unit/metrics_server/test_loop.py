@@ -154,6 +154,8 @@ async def test_a_minimum_accepted_length_is_held_against_each_revision(
     report = board.get("team-a", "llama")
     assert report is not None
     assert report.min_accepted_length == 1.5
+    assert report.serving == ("new", "old")
+    assert "several revisions serve" in report.worth.message
     found = {each.revision: each.speculation for each in report.revisions}
     assert found["new"].mean_accepted_length == pytest.approx(2.2)
     assert found["new"].samples == 800, "of both pods"

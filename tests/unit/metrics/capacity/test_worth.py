@@ -82,6 +82,14 @@ def test_another_revision_is_judged_anew() -> None:
     assert judged(120, "b").speedup
 
 
+def test_a_fixed_length_is_judged_by_probes() -> None:
+    judge = Judge(FIXED, 1 / 6)
+    for i in range(40):
+        worth = judge.update(figures(60.0 * i, Truth().pod(8, 6, probes=2)), ("a",))
+    assert (worth.source, worth.beneficial) == ("Probe", True)
+    assert worth.speedup == pytest.approx(true_speedup(8, 6, 0.8), rel=1e-6)
+
+
 def probed(windows: int, each: int, acceptance: float = 0.8) -> Worth | None:
     probes = ProbeSpeed()
     for i in range(windows):
