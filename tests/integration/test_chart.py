@@ -182,8 +182,11 @@ def owners(team: Namespace) -> set[str]:
 
 def lets_go_and_takes_up(team: Namespace) -> None:
     """`kubectl delete --cascade=orphan`, and a new service over the children, with which they go in the end."""
-    spec = {"autoscaling": {"maxReplicas": 2}, "serving__openAI": {"route": ROUTE, "inferencePool": POOL}}
-    spec |= {"serving__access": {"from": [{"podSelector": {}}]}}
+    spec: dict[str, Any] = {
+        "autoscaling": {"maxReplicas": 2},
+        "serving__openAI": {"route": ROUTE, "inferencePool": POOL},
+        "serving__access": {"from": [{"podSelector": {}}]},
+    }
     team.apply(**spec)
     wait_for("all that it can have", lambda: all(team.items(kind) for kind in ("netpol", "hpa", "inferencepools")))
     team.wait("Ready", "True")

@@ -147,9 +147,9 @@ def pod(obj: Object) -> Pod | None:
 
 def _most_start(obj: Object) -> int:
     """Seconds: twice what its server may take to start."""
-    probes = (each.get("startupProbe", {}) for each in obj.get("spec", {}).get("containers", []))
-    probe = {**START, **next(filter(None, probes), {})}
-    return int(2 * probe["periodSeconds"] * probe["failureThreshold"])
+    containers = obj.get("spec", {}).get("containers", [])
+    probes = [START, *({**START, **each.get("startupProbe", {})} for each in containers)]
+    return int(2 * max(probe["periodSeconds"] * probe["failureThreshold"] for probe in probes))
 
 
 def _started_in(obj: Object, created: datetime) -> float | None:
