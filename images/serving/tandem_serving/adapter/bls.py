@@ -37,7 +37,7 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
     refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)
-    parser = BlsParser(tokenizer, request_limits, acceptance, refused)
+    parser = BlsParser(tokenizer, request_limits, acceptance, refused, config.refused)
     options = BlsOptions(
         request_timeout=config.request_timeout,
         limits=_round_limits(config, "round" in engines),

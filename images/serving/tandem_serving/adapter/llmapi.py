@@ -55,4 +55,5 @@ def _features(llm_arguments: Mapping[str, Any], config: settings.LlmApiSettings)
         lora_dirs=tuple(Path(folder).resolve() for folder in lora.get("lora_dir") or ()),
         running=config.running,
         waiting=config.waiting,
+        refused=config.refused,
     )

@@ -61,6 +61,7 @@ def _openai(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls", type=Path, help="folder with tls.crt and tls.key; without, plain HTTP")
     parser.add_argument("--max-body", type=int, default=4 << 20, help="largest body of a request, in bytes")
     parser.add_argument("--tool-calls", help="how the model writes calls of tools: Hermes, Llama3Json or Mistral")
+    parser.add_argument("--refused", default="", help="JSON: parameters that the engine would drop, and why")
     parser.add_argument("--grace", type=int, default=600, help="seconds in which requests may end after SIGTERM")
     parser.set_defaults(run=_run_openai)
 

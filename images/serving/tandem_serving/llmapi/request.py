@@ -16,6 +16,7 @@ import numpy as np
 
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.sampling import SAMPLING
 from tandem_serving.requests.tensors import TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
@@ -68,17 +69,25 @@ GUIDES = {
     "structural_tag": "structural_tag",
 }
 LORA_SOURCES = ("hf", "nemo")
+LOG_PROBS = "return_cumulative_logprob"
+INPUTS = {
+    **{name: f"{PREFIX}{name}" for name in (*RULES, "bad")},
+    "bad_words": f"{PREFIX}bad",
+    "logprobs": LOG_PROBS,
+}
+"""What this model calls parameters."""
 
 
 @dataclass(frozen=True)
 class Features:
     """What the engine was started with: guided decoding; folders whose LoRA adapters requests may name; sequences
-    that it runs at once, and how many more may wait."""
+    that it runs at once, and how many more may wait; parameters that it would drop."""
 
     guided_decoding: bool = False
     lora_dirs: tuple[Path, ...] = ()
     running: int = 64
     waiting: int = 1024
+    refused: RefusedParameters = field(default_factory=RefusedParameters)
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ class LlmApiParser:
             prompts=tuple(self._prompt(inputs, i, stream) for i in range(inputs.count)),
             stream=stream,
             stop_reason=inputs.flag("return_stop_reason"),
-            cumulative_logprob=inputs.flag("return_cumulative_logprob"),
+            cumulative_logprob=inputs.flag(LOG_PROBS),
             perf_metrics=inputs.flag(f"{PREFIX}return_perf_metrics"),
         )
 
@@ -179,6 +188,8 @@ class LlmApiParser:
         text, ids = self._token_ids(inputs, i) if IDS in inputs.tensors else self._tokenize(inputs, i)
         sampling = self._limited(len(ids), _sampling(inputs, i))
         self._check_best_of(sampling.get("best_of", 1))
+        asked = {**sampling, "bad_words": sampling.get("bad"), "logprobs": bool(inputs.scalar(LOG_PROBS, i, False))}
+        self._features.refused.check(asked, _greedy(sampling), INPUTS)
         stop_words = tuple(inputs.strings(f"{PREFIX}stop", i))
         echo = not (stream or inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
@@ -294,6 +305,14 @@ def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
     if sampling.get("temperature") == 0:  # greedy, which not every version of SamplingParams takes for it
         del sampling["temperature"]
         sampling["top_k"] = 1
+    if sampling.get("ignore_eos"):  # it is all that min_tokens is about, and some engines would ban another token
+        sampling.pop("min_tokens", None)
     if bad := inputs.strings(f"{PREFIX}bad", i):
         sampling["bad"] = bad
     return sampling
+
+
+def _greedy(sampling: Mapping[str, Any]) -> bool:
+    """As `SamplingParams.params_imply_greedy_decoding`."""
+    asked = [sampling.get(name) for name in ("temperature", "top_p", "top_k")]
+    return all(value is None for value in asked) or sampling.get("top_k") == 1 or sampling.get("top_p") == 0

@@ -23,6 +23,7 @@ from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
 from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.openai.triton import MODELS, TritonServer
+from tandem_serving.requests.refused import RefusedParameters
 
 KEEP_ALIVE_SECONDS = 75
 """Longer than load balancers commonly keep an idle connection: they must be the ones that close it."""
@@ -44,7 +45,8 @@ async def _serve(options: Namespace) -> None:
     triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode])
     model, keys = ChatModel(options.tokenizer), ApiKeys(options.keys)
     form = FORMATS[options.tool_calls] if options.tool_calls else None
-    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, Metrics(options.metrics_port), form)
+    metrics, dropped = Metrics(options.metrics_port), RefusedParameters.parse(options.refused)
+    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, metrics, form, dropped)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
@@ -30,6 +30,7 @@ from tandem_serving.openai.tensors import Prompts, explained, tensors
 from tandem_serving.openai.tool_calls import Format
 from tandem_serving.openai.tools import tool_use
 from tandem_serving.openai.triton import OUTPUTS, TOKEN_OUTPUTS, TritonServer
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.tensors import Array
 
 BODY_SECONDS = 60.0
@@ -40,7 +41,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Endpoint:
     """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
-    writes calls of tools, None: the service names none."""
+    writes calls of tools, None: the service names none; `refused`: parameters that the engine would drop."""
 
     name: str
     triton: TritonServer
@@ -49,6 +50,7 @@ class Endpoint:
     max_body: int
     metrics: Metrics
     tool_calls: Format | None = None
+    refused: RefusedParameters = field(default_factory=RefusedParameters)
 
     async def health(self, _: Request) -> Response:
         """Whether Triton takes requests."""
@@ -100,7 +102,7 @@ class Endpoint:
     async def _answer(
         self, http: Request, request: ChatRequest | CompletionRequest, prompts: Prompts, completion: Completion
     ) -> Response:
-        deltas = self._deltas(request, tensors(self.triton.model, request, prompts), completion)
+        deltas = self._deltas(request, tensors(self.triton.model, request, prompts, refused=self.refused), completion)
         if not request.stream:
             return JSONResponse(completion.whole(await _while_connected(http, _all(deltas))))
         first = await _while_connected(http, _first(deltas))  # an error before it has a status of its own
