@@ -22,7 +22,7 @@ from tandem_serving.requests.tokenizer import Tokenizer
 
 def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     """The service that a model configuration describes. Raises settings and checkpoint errors."""
-    tokenizer = Tokenizer(config.tokenizer_dir)
+    tokenizer = Tokenizer(config.tokenizer_dir, config.target_path)
     limits = checkpoint.read_limits(config.target_path).at_most(config.max_seq_len)
     draft_limits = (
         checkpoint.read_limits(config.draft_path).at_most(config.max_seq_len) if config.draft_path else None

@@ -81,13 +81,14 @@ INPUTS = {
 @dataclass(frozen=True)
 class Features:
     """What the engine was started with: guided decoding; folders whose LoRA adapters requests may name; sequences
-    that it runs at once, and how many more may wait; parameters that it would drop."""
+    that it runs at once, and how many more may wait; parameters that it would drop; tokens that end a text."""
 
     guided_decoding: bool = False
     lora_dirs: tuple[Path, ...] = ()
     running: int = 64
     waiting: int = 1024
     refused: RefusedParameters = field(default_factory=RefusedParameters)
+    end_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class LlmApiPrompt:
     """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
 
     `stop_words` are looked for in the text here, not by the engine; `stop_ids` are those that have none, special
-    tokens. `echo`: repeat `text` in an answer that is not streamed; it is what the tokens decode to then.
+    tokens. `end_ids` end the text, too, whichever of them the engine knows. `echo`: repeat `text` in an answer that
+    is not streamed; it is what the tokens decode to then.
     """
 
     index: int
@@ -114,6 +116,7 @@ class LlmApiPrompt:
     sampling: Mapping[str, Any]
     stop_words: tuple[str, ...] = ()
     stop_ids: Mapping[int, str] = field(default_factory=dict)
+    end_ids: frozenset[int] = frozenset()
     echo: bool = False
     guide: Mapping[str, Any] = field(default_factory=dict)
     lora: Lora | None = None
@@ -201,6 +204,7 @@ class LlmApiParser:
             sampling=sampling,
             stop_words=stop_words,
             stop_ids=self._codec.special(stop_words),
+            end_ids=frozenset() if sampling.get("ignore_eos") else self._features.end_ids,
             echo=echo,
             guide=self._guide(inputs, i),
             lora=self._lora(inputs, i),

@@ -16,6 +16,8 @@ from tandem_serving.openai.chat_template import ChatTemplate
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.requests.tokenizer import Tokenizer
 
+_ANSWER = "tandem"
+
 
 class ChatModel:
     """Read at the first request that needs it: the server's container brings the files before Triton starts."""
@@ -42,6 +44,20 @@ class ChatModel:
     def piece(self, token: int) -> str:
         """A token's text by itself; a special token's name."""
         return self._tokenizer.decode([token]) or self._tokenizer.name(token)
+
+    @cached_property
+    def turn_end(self) -> str:
+        """The special token that the template writes behind an answer, where no file names it as a text's end: models
+        that learned a format of chats without that would write on to `max_tokens`. "": there is none."""
+        asked = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
+        try:
+            text = self._template.render(asked, {"add_generation_prompt": False})
+        except ApiError:
+            return ""
+        for token in self._tokenizer.encode(text.rpartition(_ANSWER)[2].lstrip(), special=False)[:1]:
+            if token not in self._tokenizer.end_ids and not self._tokenizer.decode([token]):
+                return self._tokenizer.name(token)
+        return ""
 
     @cached_property
     def _template(self) -> ChatTemplate:

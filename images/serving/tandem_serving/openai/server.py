@@ -85,6 +85,8 @@ class Endpoint:
         use = tool_use(request, self.tool_calls)
         ids = await run_in_threadpool(self.model.encode_chat, request, use.tools)
         request = request.model_copy(update={"response_format": use.guide}) if use.guide else request
+        if not request.ignore_eos and (end := await run_in_threadpool(lambda: self.model.turn_end)):
+            request = request.model_copy(update={"stop": [*request.stops, end]})
         completion = Completion(request, _identity("chatcmpl"), reader=use.reader)
         return await self._answer(http, request, [ids], completion)
 

@@ -272,3 +272,10 @@ def test_min_tokens_goes_no_further_where_nothing_ends_the_text() -> None:
     (prompt,) = parser().parse(request(**sent)).prompts
     assert "min_tokens" not in prompt.sampling
     assert prompt.sampling["ignore_eos"]
+
+
+def test_the_models_end_tokens_unless_they_are_ignored() -> None:
+    ends = frozenset({7, 8})
+    (prompt,) = parser(end_ids=ends).parse(request()).prompts
+    (ignoring,) = parser(end_ids=ends).parse(request(sampling_param_ignore_eos=one(1, np.bool_))).prompts
+    assert (prompt.end_ids, ignoring.end_ids) == (ends, frozenset())
