@@ -221,6 +221,9 @@ class Checked(Server):
     async def drafts_fixed(self) -> str:
         return ""
 
+    async def refused_parameters(self) -> dict[str, str]:
+        return {}
+
     def _refuse(self, request: Any, prompt_tokens: int) -> None:
         if self.asked >= self._goes_after:
             raise UnreachableError("10.1.2.3 of pod-7 in team-x went away")
