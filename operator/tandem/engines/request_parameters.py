@@ -2,8 +2,10 @@
 
 The renderer sets the switches of `TABLE` and gives the servers the parameters that would have no effect, so that they
 refuse them by name (`render.v1.request_parameters`); the docs' page comes from it (`request_parameters_page`), and
-`tandem conformance` tries what it says. Upstream's sources and pull requests were read on 2026-11-28; nothing of it
-has run here. For 1.2.1 they are: `DecodingBaseConfig.allow_advanced_sampling`, false by default (llmapi/llm_args.py);
+`tandem conformance` tries what it says. It shapes revisions: see docs/contributing.md.
+
+Upstream's sources and pull requests were read on 2026-11-28; nothing of it has run here. For 1.2.1 they are:
+`DecodingBaseConfig.allow_advanced_sampling`, false by default (llmapi/llm_args.py);
 `SpecMetadata.populate_sampling_params_for_one_model` and `SpecWorkerBase._sample_tokens_for_batch`, which know
 temperature, top-k and top-p and take the argmax without that switch (_torch/speculative/interface.py);
 `_request_get_sampling_params` and the one generator of TorchSampler (_torch/pyexecutor/sampler.py).
