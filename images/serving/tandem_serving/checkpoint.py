@@ -155,7 +155,7 @@ def end_ids(folders: Iterable[Path], id_of: Callable[[str], int | None], special
 
 def _eos(path: Path) -> list[int]:
     value = language_model(read_json(path)).get("eos_token_id") if path.exists() else None
-    values = value if isinstance(value, list) else [value]
+    values: list[Any] = value if isinstance(value, list) else [value]
     return values if all(isinstance(each, int) and each >= 0 for each in values) else []
 
 
