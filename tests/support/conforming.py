@@ -10,9 +10,11 @@ from tandem.client.conformance.exactness import TIE_SAMPLES, TIE_TEMPERATURE
 from tandem.client.conformance.subject import Alone, Subject
 from tandem.client.generate.errors import RequestRefusedError
 from tandem.client.generate.figures import Chunk, Totals
-from tandem.client.generate.request import Request
+from tandem.client.generate.request import BLS, LLM_API, Request, Sampling
 
 LIMIT = 4000
+CHANGES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "bad_words")
+"""Parameters that change greedy text."""
 CHARACTERS = 4  # of a prompt's token
 VOCABULARY = 1000
 WRONG = VOCABULARY
@@ -22,7 +24,8 @@ WRONG = VOCABULARY
 @dataclass
 class Faults:
     """What the server does wrong: with speculation a wrong token at `wrong_at`, where `rows` run at once and the
-    prompt has `prompt_tokens`; `gap`: logits by which the right one is ahead of it."""
+    prompt has `prompt_tokens`; `gap`: logits by which the right one is ahead of it. `ignores`: parameters that have
+    no effect; `refuses`: those that it refuses by their names."""
 
     wrong_at: int | None = None
     rows: int = 1
@@ -32,6 +35,8 @@ class Faults:
     ignores_seeds: bool = False
     ignores_temperature: bool = False
     ignores_stop_words: bool = False
+    ignores: tuple[str, ...] = ()
+    refuses: tuple[str, ...] = ()
     keeps_stop_words: bool = True
     keeps_sequences: bool = False
     most_rows: int = 1000
@@ -49,6 +54,7 @@ class Server:
         self.mode = mode
         self.running = 0
         self.asked = 0
+        self.parameters = {"BLS": BLS, "LLMAPI": LLM_API}[mode].tensors.keys()
 
     def subject(self, *, alone: bool = True) -> Subject:
         """It as a subject, with the target alone or without."""
@@ -57,7 +63,8 @@ class Server:
             return self.running
 
         why = "" if alone else "it cannot"
-        return Subject(self, 16, running, Alone(self, 0) if alone else None, why)  # type: ignore[arg-type]  # a fake
+        refused = dict.fromkeys(self.faults.refuses, "the engine drops it")
+        return Subject(self, 16, running, Alone(self, 0) if alone else None, why, refused)  # type: ignore[arg-type]  # a fake
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The chunks of a request, one a token."""
@@ -80,6 +87,9 @@ class Server:
                 self.running -= 1
 
     def _refuse(self, request: Request, prompt_tokens: int) -> None:
+        for name in self.faults.refuses:
+            if getattr(request.sampling, name) and name not in self.faults.ignores:
+                raise RequestRefusedError(f"request refused: {name} is not supported: the engine drops it")
         if prompt_tokens + request.sampling.max_tokens > LIMIT:
             limit = "what it has" if self.faults.hides_limit else f"the model's limit of {LIMIT}"
             raise RequestRefusedError(f"request refused: the prompt is more than {limit}: shorten it")
@@ -108,9 +118,23 @@ class Server:
             share = 1 / (1 + math.exp(faults.gap / TIE_TEMPERATURE))
             if (sampling.seed or 0) <= share * TIE_SAMPLES:
                 return WRONG
-        drawn = not (sampling.greedy or sampling.top_k or faults.ignores_temperature)
-        seed = (number if faults.ignores_seeds else sampling.seed) if drawn else 0
+        limited = any(name not in faults.ignores and asked for name, asked in one_token(sampling).items())
+        drawn = not (
+            limited or sampling.temperature in (None, 0) or sampling.top_k == 2 or faults.ignores_temperature
+        )
+        seed = (number if faults.ignores_seeds or "seed" in faults.refuses else sampling.seed) if drawn else 0
         at_once = self.running >= faults.rows and prompt_tokens >= faults.prompt_tokens
         if position == faults.wrong_at and request.num_draft_tokens != 0 and at_once and not drawn:
             return WRONG
-        return zlib.crc32(f"{request.prompt} {position} {seed}".encode()) % VOCABULARY
+        changes = {name: getattr(sampling, name) for name in CHANGES if name not in faults.ignores}
+        shown = "".join(f" {value}" for value in changes.values() if value)
+        return zlib.crc32(f"{request.prompt} {position} {seed}{shown}".encode()) % VOCABULARY
+
+
+def one_token(sampling: Sampling) -> dict[str, bool]:
+    """Limits of what is drawn, and whether they leave one token."""
+    return {
+        "top_k": sampling.top_k == 1,
+        "top_p": sampling.top_p is not None and sampling.top_p < 0.01,
+        "min_p": sampling.min_p == 1,
+    }

@@ -1,5 +1,6 @@
 """Model repositories and requests for tests of the LLM-API model over `tensorrt_llm`'s stand-in or another."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from tandem.engines.request_parameters import TABLE, Engine
 from tandem.render.v1.llmapi import MAX_WAITING_SEQUENCES, NAMES, STREAMS, UNARY, LlmApiVariables
 from tandem.render.v1.stack import config
 from triton.bls_client import PAIR, Array
@@ -18,6 +20,8 @@ INTEGERS = ("best_of", "top_k", "max_tokens", "min_tokens")
 FLAGS = ("ignore_eos", "exclude_input_from_output", "return_perf_metrics")
 REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 SAMPLING = (*INTEGERS, *FLAGS, *REALS, "seed", "stop", "bad")
+REFUSED = dict.fromkeys(TABLE[Engine.OWN_LLMAPI].entries, "the engine does not have it; leave it out")
+"""What the operator has the model refuse over reference_llm."""
 KINDS: dict[str, Any] = {
     **dict.fromkeys(INTEGERS, np.int32),
     **dict.fromkeys(REALS, np.float32),
@@ -46,6 +50,7 @@ def repository(
         drafter="",
         resource_manager="",
         drafter_path="",
+        refused_parameters=json.dumps(REFUSED if llm_package == "reference_llm" else {}),
     )
     values = replace(values, **variables)
     for source, name in NAMES.items():

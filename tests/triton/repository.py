@@ -58,6 +58,7 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> BlsVariables:
         draft_timeout_seconds=DRAFT_TIMEOUT_SECONDS,
         max_running_sequences=BLS_SEQUENCES,
         bls_instance_count=1,
+        refused_parameters="{}",
     )
     return replace(values, **changes)
 

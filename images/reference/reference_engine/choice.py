@@ -44,7 +44,7 @@ class Choice:
         request = self.request
         early = self.length + row - len(request.input_ids) < request.sampling.min_tokens
         # Clients may name an end_id that no token has: it never comes.
-        return [request.end_id] if early and 0 <= request.end_id < vocabulary else []
+        return [end for end in (request.end_id, *request.more_ends) if 0 <= end < vocabulary] if early else []
 
     def draft_logits(self, row: int) -> FloatArray | None:
         """The draft's raw logits float32[V] for the row's draft token; None: unknown, or there is no draft token."""

@@ -37,8 +37,9 @@ class Request:
     `input_ids` int32[n]. Without `draft_ids`: at most `max_new_tokens` tokens. With int32[k] draft tokens:
     one verification pass, which yields the accepted ones and one more, then the request ends. They are
     accepted where they equal the target's choice; with `draft_logits` float32[k, V], the raw logits that
-    the draft chose them from, as `acceptance` says. `end_id` -1: none. `log_probs` and `logits` ask for
-    these outputs, `streaming` for an output at each iteration. `arrival_ns` is of the monotonic clock.
+    the draft chose them from, as `acceptance` says. `end_id` -1: none; `more_ends` end the text likewise.
+    `log_probs` and `logits` ask for these outputs, `streaming` for an output at each iteration. `arrival_ns`
+    is of the monotonic clock.
     """
 
     input_ids: IntArray
@@ -46,6 +47,7 @@ class Request:
     draft_ids: IntArray | None = None
     draft_logits: FloatArray | None = None
     end_id: int = -1
+    more_ends: tuple[int, ...] = ()
     stop_words: Words = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
     streaming: bool = False

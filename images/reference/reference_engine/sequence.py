@@ -104,8 +104,8 @@ class Sequence:
             self.computed = self.length if self.finish == Finish.END_ID else self.length - 1
 
     def _add(self, chosen: Chosen) -> None:
-        """Add a token to the output and see whether it is the last; end_id itself is not output."""
-        if chosen.token == self.request.end_id:
+        """Add a token to the output and see whether it is the last; an end itself is not output."""
+        if chosen.token == self.request.end_id or chosen.token in self.request.more_ends:
             self.finish = Finish.END_ID
             return
         self.tokens[self.length] = chosen.token

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,44 @@ def weight_files(folder: Path) -> list[Path]:
     return once or files
 
 
-def end_ids(folder: Path) -> list[int]:
-    """End-of-text token ids, as generation_config.json (or else config.json) lists them."""
-    for name in ("generation_config.json", "config.json"):
-        path = folder / name
-        value = read_json(path).get("eos_token_id") if path.exists() else None
-        if isinstance(value, int):
-            return [value]
-        if isinstance(value, list) and all(isinstance(item, int) for item in value):
-            return value
-    return []
+@dataclass(frozen=True)
+class EndIds:
+    """Tokens that end a text, by what says so: `named` is tokenizer_config.json's `eos_token`; `listed` are those of
+    generation_config.json, or else of config.json, as transformers takes them; `also` are config.json's beside these,
+    where they are special tokens: a number that was left over from another vocabulary is none."""
+
+    named: tuple[int, ...] = ()
+    listed: tuple[int, ...] = ()
+    also: tuple[int, ...] = ()
+
+    @property
+    def all(self) -> list[int]:
+        """Each of them ends a text. The first is the tokenizer's, which most often ends a chat's turn."""
+        return list(dict.fromkeys((*self.named, *self.listed, *self.also)))
+
+    @property
+    def differ(self) -> bool:
+        """Whether the files say different things."""
+        return bool(self.named and self.listed) and not set(self.named) <= set(self.listed)
+
+
+def end_ids(folders: Iterable[Path], id_of: Callable[[str], int | None], special: Callable[[int], bool]) -> EndIds:
+    """Of a model's folder and its tokenizer's. `id_of`: a token's id; `special`: whether a token has no text."""
+    folders = list(dict.fromkeys(folders))
+    config = [token for folder in folders for token in _eos(folder / "config.json")]
+    listed = [token for folder in folders for token in _eos(folder / "generation_config.json")] or config
+    names = (_eos_name(folder / "tokenizer_config.json") for folder in folders)
+    named = [token for name in names if name and (token := id_of(name)) is not None]
+    return EndIds(tuple(named), tuple(listed), tuple(token for token in config if special(token)))
+
+
+def _eos(path: Path) -> list[int]:
+    value = language_model(read_json(path)).get("eos_token_id") if path.exists() else None
+    values: list[Any] = value if isinstance(value, list) else [value]
+    return values if all(isinstance(each, int) and each >= 0 for each in values) else []
+
+
+def _eos_name(path: Path) -> str:
+    token = read_json(path).get("eos_token") if path.exists() else None
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else ""

@@ -11,6 +11,7 @@ from tandem.accept import gpus as gpu_rules
 from tandem.accept import ignored, known_bad, llmapi, lossy, own_engine, pod_template, storage
 from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
+from tandem.accept import request_parameters as request_parameter_rules
 from tandem.accept import rollout as rollout_rules
 from tandem.accept.rule import Refusal, Rule, SettingsRule, Warn
 from tandem.api.conditions import SpecReason
@@ -37,6 +38,7 @@ WARNINGS: tuple[Warn, ...] = (
     *llmapi.WARNINGS,
     *known_bad.WARNINGS,
     *lossy.WARNINGS,
+    *request_parameter_rules.WARNINGS,
     *ignored.WARNINGS,
     *storage.WARNINGS,
     *rollout_rules.WARNINGS,

@@ -12,7 +12,7 @@ from tandem.api.roles import Role, references
 from tandem.api.types import Mode, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cli.manifests import ManifestError
-from tandem.render.latest import folders, llm_args, to_yaml
+from tandem.render.latest import folders, switched_llm_args, to_yaml
 from tandem.rollout.offline import desired_of
 from tandem.settings import Settings
 
@@ -92,7 +92,7 @@ def trtllm_config(services: list[Service]) -> TrtllmConfig:
     pinned = {role: _Pinned(names[role], source.revision) for role, source in sources.items() if source.revision}
     target = pinned.pop(Role.TARGET, None)
     fetched = names | {role: download.folder for role, download in pinned.items()}
-    args = llm_args(spec, accepted.profile.llm_args, folders(spec, fetched))
+    args = switched_llm_args(spec, accepted.profile, folders(spec, fetched))
     model = args.pop("model")
     return TrtllmConfig(to_yaml(args), _commands(model, target, pinned.values()))
 

@@ -20,6 +20,7 @@ from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, not_in_dialect, to_yaml
 from tandem.render.v1.placement import volume_scheduling
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
+from tandem.render.v1.request_parameters import switched_llm_args
 from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
 from tandem.render.v1.sources import CACHE, folders
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX, claim_name, uses_cache
@@ -54,6 +55,7 @@ __all__ = [
     "not_in_dialect",
     "pod_security",
     "product",
+    "switched_llm_args",
     "to_yaml",
     "uses_cache",
     "volume_scheduling",

@@ -1,7 +1,7 @@
 """Model folders and tokenizers that are made in a moment."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tokenizers
@@ -13,14 +13,14 @@ CONFIG = {"vocab_size": 300, "max_position_embeddings": 128, "eos_token_id": 0, 
 ModelFolder = Callable[..., Path]
 
 
-def byte_level(vocab_size: int = 300) -> tokenizers.Tokenizer:
+def byte_level(vocab_size: int = 300, special: Sequence[str] = ("<|endoftext|>",)) -> tokenizers.Tokenizer:
     """A byte-level BPE tokenizer with an end token, trained on a few lines."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=["<|endoftext|>"],
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -247,7 +247,12 @@ WARNED = [
     ),
     (
         speculating("MTP", mtp={"relaxedAcceptance": {"topk": 10}}) | {"draft": None},
-        ("speculation.mtp.relaxedAcceptance is lossy: while the model thinks, its text is not the target's own",),
+        (
+            "speculation.mtp.relaxedAcceptance is lossy: while the model thinks, its text is not the target's own",
+            "requests that sample get 400, those of OpenAI's API without temperature 0 among them: TensorRT-LLM 1.2.1"
+            " (mode LLMAPI, with decodingType MTP) compares drafts with the likeliest tokens, and draws none; send"
+            " temperature 0, or remove speculation.mtp.relaxedAcceptance",
+        ),
     ),
     (
         speculating("DraftTarget", acceptance={"method": "Logits", "threshold": 0.3})

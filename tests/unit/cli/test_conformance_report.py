@@ -221,6 +221,9 @@ class Checked(Server):
     async def drafts_fixed(self) -> str:
         return ""
 
+    async def refused_parameters(self) -> dict[str, str]:
+        return {}
+
     def _refuse(self, request: Any, prompt_tokens: int) -> None:
         if self.asked >= self._goes_after:
             raise UnreachableError("10.1.2.3 of pod-7 in team-x went away")
@@ -253,7 +256,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_all_is_verified(served: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, report = served(Checked(), FakeCluster(), minutes=0.005)
     assert code == 0
-    assert report["outcomes"] == {"verified": 10, "broke": 0, "not applicable": 0}
+    assert report["outcomes"] == {"verified": 17, "broke": 0, "not applicable": 1}
     assert [case["case"] for case in report["cases"]][-2:] == ["soak", "health"]
     assert report["versions"] == {"tensorrtLlm": "1.2.1", "triton": "2.70.0"}
     assert report["node"]["product"] == "NVIDIA-H100-80GB-HBM3"
@@ -261,16 +264,16 @@ def test_all_is_verified(served: Any, capsys: pytest.CaptureFixture[str]) -> Non
     assert report["pods"]["images"] == ["triton:26.07@sha256:77"]
     assert report["notRead"] == []
     shown = capsys.readouterr()
-    assert "10 verified, 0 broke, 0 not applicable" in shown.out
-    assert "exact-16    verified" in shown.out
-    assert "1 of 10: exact-1" in shown.err
+    assert "17 verified, 0 broke, 1 not applicable" in shown.out
+    assert "exact-16                      verified" in shown.out
+    assert "1 of 18: exact-1" in shown.err
 
 
 BROKEN = [
     # server, what the user may not read, exit code, outcomes: verified, broke, not applicable
-    ("another token", lambda: Checked(Faults(wrong_at=3)), (), 1, (2, 7, 0)),
-    ("what may not be read", Checked, ("node", "page", "engine_version"), 0, (9, 0, 0)),
-    ("it goes away", lambda: Checked(goes_after=20), (), 1, (3, 1, 5)),
+    ("another token", lambda: Checked(Faults(wrong_at=3)), (), 1, (9, 7, 1)),
+    ("what may not be read", Checked, ("node", "page", "engine_version"), 0, (16, 0, 1)),
+    ("it goes away", lambda: Checked(goes_after=20), (), 1, (3, 1, 13)),
 ]
 
 

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,17 @@ def test_end_id_has_no_log_prob_and_no_logits() -> None:
     request = Request(OTHER, 9, end_id=alone[3], log_probs=True, logits=True)
     [[output]] = run(tiny_llama.scheduler(), request)
     assert (len(output.tokens), len(output.log_probs), len(output.logits)) == (3, 3, 3)
+
+
+def test_each_of_several_ends_is_one_and_none_comes_before_the_least_tokens() -> None:
+    alone = generate(tiny_llama.scheduler(), OTHER, 6)
+    request = Request(OTHER, 9, end_id=96, more_ends=(alone[4], alone[2]))
+    [[output]] = run(tiny_llama.scheduler(), request)
+    assert (output.tokens, output.finish) == (alone[:2], Finish.END_ID)
+    sampling = SamplingParams(min_tokens=5)
+    [[later]] = run(tiny_llama.scheduler(), replace(request, sampling=sampling))
+    assert len(later.tokens) >= 5
+    assert not {alone[2], alone[4]} & set(later.tokens)
 
 
 def ends() -> list[tuple[str, dict[str, Any], int, Finish]]:

@@ -1,6 +1,7 @@
 """reference_llm: drafts change how fast the tokens come, never which; what it cannot do is refused by name."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from reference_engine.request import Output
 from reference_llm import LLM, SamplingParams
 from reference_llm.executor.result import RequestOutput
 from reference_llm.llmapi.drafters import lookup
+from reference_llm.llmapi.llm import Tokenizer as LlmTokenizer
+from reference_llm.llmapi.llm import end_ids
 from reference_llm.llmapi.llm_args import DraftTargetConfig, LlmArgs
 from tandem_serving.llmapi.statistics import EngineState, parse
 from unit.reference_engine import tiny_llama
@@ -100,17 +103,40 @@ def alone(folders: dict[str, Path]) -> Iterator[LLM]:
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-async def test_tokens_are_the_target_s_own(folders: dict[str, Path], alone: LLM, config: dict[str, Any]) -> None:
+async def test_tokens_are_the_target_s_own(
+    folders: dict[str, Path], alone: LLM, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All prompts at once, by each way of sampling: greedy and sampled output equals that without a draft."""
-    alone._end_id = end = 4  # an id that random weights reach now and then
+    ends = (96, 4)  # ids that random weights reach now and then
+    monkeypatch.setattr(alone, "_end_ids", ends)
     async with closing(llm(folders, speculative_config=config)) as model:
-        model._end_id = end
+        model._end_ids = ends
         for name, sampling in SAMPLINGS.items():
             expected = [await run(alone, ids, **sampling) for ids in PROMPTS]
             got = await asyncio.gather(*(run(model, ids, **sampling) for ids in PROMPTS))
             for one, other in zip(got, expected, strict=True):
                 assert one.outputs[0].token_ids == other.outputs[0].token_ids, name
                 assert one.outputs[0].finish_reason == other.outputs[0].finish_reason, name
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "named", "expected"),
+    [
+        ([5, 6], 7, None, (5, 6)),
+        (None, 7, None, (7,)),
+        (5, 7, "w8", (8, 5)),
+        ([5, 8], 7, {"content": "w8"}, (8, 5)),
+        (None, None, "unknown", ()),
+    ],
+)
+def test_all_ends_of_the_files(
+    tmp_path: Path, generation: object, config: object, named: object, expected: tuple[int, ...]
+) -> None:
+    Tokenizer(models.WordLevel({f"w{i}": i for i in range(9)}, unk_token="w0")).save(str(tmp_path / "tokenizer.json"))
+    files = {"generation_config": {"eos_token_id": generation}, "config": {"eos_token_id": config}}
+    for name, values in {**files, "tokenizer_config": {"eos_token": named}}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(values))
+    assert end_ids(tmp_path, LlmTokenizer(tmp_path), tmp_path) == expected
 
 
 async def test_log_probabilities_are_the_target_s_own(folders: dict[str, Path], alone: LLM) -> None:

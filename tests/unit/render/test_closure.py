@@ -56,6 +56,7 @@ def test_what_v1_imports() -> None:
         "tandem.api.roles",
         "tandem.api.types",
         "tandem.digest",
+        "tandem.engines.request_parameters",
         "tandem.names",
         "tandem.render.record",
         "tandem.render.rendered",

@@ -41,6 +41,7 @@ VARIABLES = LlmApiVariables(
     drafter="",
     resource_manager="",
     drafter_path="",
+    refused_parameters="{}",
 )
 
 
@@ -79,6 +80,7 @@ def test_the_decoupled_model() -> None:
         "request_timeout_seconds": "600",
         "max_running_sequences": "16",
         "max_waiting_sequences": "1024",
+        "refused_parameters": "{}",
     }
 
 
@@ -94,7 +96,7 @@ def test_the_unary_model() -> None:
 
 def test_strings_are_quoted() -> None:
     hostile = 'a"} parameters { key: "x"\n$(id) {{ 7 * 7 }}'
-    names = ("drafter", "resource_manager", "drafter_path", "llm_args_path", "llm_package")
+    names = ("drafter", "resource_manager", "drafter_path", "llm_args_path", "llm_package", "refused_parameters")
     made = config(STREAMS, **dict.fromkeys(names, hostile))
     for name in names:
         assert made.parameters[name].string_value == hostile

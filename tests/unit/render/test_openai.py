@@ -47,7 +47,13 @@ def container(openai: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("openai", "wanted", "reason"), ARGUMENTS, ids=[row[-1] for row in ARGUMENTS])
 def test_its_arguments(openai: str, wanted: set[str], reason: str) -> None:
     always = {"--mode=LLMAPI", "--port=9000", "--triton-port=8001", "--tokenizer=/tokenizer", "--grace=77"}
-    assert set(container(openai)["command"][3:]) == wanted | always, reason
+    found = {each for each in container(openai)["command"][3:] if not each.startswith("--refused=")}
+    assert found == wanted | always, reason
+
+
+def test_it_knows_what_the_engine_would_drop() -> None:
+    (refused,) = [each for each in container("{}")["command"] if each.startswith("--refused=")]
+    assert "seed" in json.loads(refused.removeprefix("--refused="))
 
 
 def test_with_tls_the_probes_speak_it() -> None:

@@ -68,22 +68,49 @@ def test_weight_files(tmp_path: Path, files: tuple[str, ...], expected: tuple[st
 
 
 END_IDS = [
-    ({"eos_token_id": 5}, None, [5], "config.json alone"),
-    ({"eos_token_id": 5}, {"eos_token_id": [7, 8]}, [7, 8], "generation_config.json comes first, with several"),
-    ({}, None, [0], "else the tokenizer's end token by name"),
+    # config.json, generation_config.json, tokenizer_config.json's eos_token, end tokens, why
+    ({"eos_token_id": 5}, None, None, [5], "config.json alone"),
+    (
+        {"eos_token_id": 5},
+        {"eos_token_id": [7, 8]},
+        None,
+        [7, 8],
+        "a number of config.json that is a word is left over",
+    ),
+    ({"eos_token_id": 1}, {"eos_token_id": 7}, None, [7, 1], "a special token of config.json ends a text, too"),
+    ({"text_config": {"eos_token_id": 5}}, None, None, [5], "of a model that reads images"),
+    ({}, None, "<|endoftext|>", [0], "the tokenizer's by name"),
+    ({}, None, {"content": "<|im_end|>"}, [1], "as an added token"),
+    ({"eos_token_id": 0}, {"eos_token_id": 0}, "<|im_end|>", [1, 0], "a fine-tuned chat model: its turns end, too"),
+    ({"eos_token_id": 0}, {"eos_token_id": [0, 1]}, "<|im_end|>", [1, 0], "all agree; the tokenizer's comes first"),
+    ({"eos_token_id": None}, {"eos_token_id": None}, "<none>", [], "nobody names one"),
+    ({"eos_token_id": -1}, None, None, [], "no token"),
 ]
 
 
-@pytest.mark.parametrize(("config", "generation", "expected", "reason"), END_IDS, ids=[row[3] for row in END_IDS])
+@pytest.mark.parametrize(
+    ("config", "generation", "named", "expected", "reason"), END_IDS, ids=[row[-1] for row in END_IDS]
+)
 def test_end_ids(
-    tmp_path: Path, config: dict[str, object], generation: object, expected: list[int], reason: str
+    tmp_path: Path, config: dict[str, object], generation: object, named: object, expected: list[int], reason: str
 ) -> None:
-    byte_level().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = byte_level(special=("<|endoftext|>", "<|im_end|>"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": named}))
     if generation:
         (tmp_path / "generation_config.json").write_text(json.dumps(generation))
     assert Tokenizer(tmp_path).end_ids == expected, reason
+
+
+def test_a_tokenizer_of_another_folder_and_the_model_s_own_files(tmp_path: Path) -> None:
+    model, other = tmp_path / "model", tmp_path / "tokenizer"
+    for folder in (model, other):
+        folder.mkdir()
+    byte_level(special=("<|endoftext|>", "<|im_end|>")).save(str(other / "tokenizer.json"))
+    (other / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 9]}))
+    assert Tokenizer(other, model).end_ids == [1, 0, 9]
 
 
 def test_no_tokenizer_says_so(model_folder: ModelFolder) -> None:

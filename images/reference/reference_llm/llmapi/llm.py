@@ -110,7 +110,7 @@ class LLM:
             **kwargs,
         )
         self.tokenizer = Tokenizer(self.args.tokenizer)
-        self._end_id = end_id(self.args.model)
+        self._end_ids = end_ids(self.args.model, self.tokenizer, self.args.tokenizer)
         self._runner = _runner(self.args)
         self._ids = itertools.count(1)
 
@@ -166,7 +166,7 @@ class LLM:
         return Request(
             input_ids=np.array(ids, np.int32),
             max_new_tokens=params.max_tokens,
-            end_id=-1 if params.ignore_eos else self._end_id,
+            more_ends=() if params.ignore_eos else self._end_ids,
             sampling=EngineParams(
                 top_k=1 if params.top_k is None and params.top_p is None else params.top_k or 0,
                 top_p=params.top_p or 0.0,
@@ -183,14 +183,19 @@ class LLM:
         )
 
 
-def end_id(model: Path) -> int:
-    """The token that ends a text, by generation_config.json, else config.json; -1: none."""
-    for name in ("generation_config.json", "config.json"):
-        path = model / name
-        ids = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
-        if ids is not None:
-            return int(ids[0] if isinstance(ids, list) else ids)
-    return -1
+def end_ids(model: Path, tokenizer: Tokenizer, folder: Path) -> tuple[int, ...]:
+    """Tokens that end a text: the tokenizer's own, and all of generation_config.json, or else of config.json."""
+    config = folder / "tokenizer_config.json"
+    named = json.loads(config.read_text()).get("eos_token") if config.is_file() else None
+    name = named.get("content") if isinstance(named, dict) else named
+    ids = [tokenizer.get_vocab().get(name)] if name else []
+    for file in ("generation_config.json", "config.json"):
+        path = model / file
+        found = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+        if found is not None:
+            ids += found if isinstance(found, list) else [found]
+            break
+    return tuple(dict.fromkeys(int(each) for each in ids if each is not None))
 
 
 def _runner(args: LlmArgs) -> TargetAlone | Speculator:

@@ -22,7 +22,7 @@ from tandem_serving.requests.tokenizer import Tokenizer
 
 def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     """The service that a model configuration describes. Raises settings and checkpoint errors."""
-    tokenizer = Tokenizer(config.tokenizer_dir)
+    tokenizer = Tokenizer(config.tokenizer_dir, config.target_path)
     limits = checkpoint.read_limits(config.target_path).at_most(config.max_seq_len)
     draft_limits = (
         checkpoint.read_limits(config.draft_path).at_most(config.max_seq_len) if config.draft_path else None
@@ -37,7 +37,7 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
     refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)
-    parser = BlsParser(tokenizer, request_limits, acceptance, refused)
+    parser = BlsParser(tokenizer, request_limits, acceptance, refused, config.refused)
     options = BlsOptions(
         request_timeout=config.request_timeout,
         limits=_round_limits(config, "round" in engines),

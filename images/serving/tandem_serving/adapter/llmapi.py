@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tandem_serving import checkpoint
 from tandem_serving.adapter.responder import TritonResponder
 from tandem_serving.llmapi import arguments, dry_run, outputs, settings
 from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.llmapi.engine import TensorRtLlmEngine
-from tandem_serving.llmapi.request import Features, LlmApiParser
+from tandem_serving.llmapi.request import Codec, Features, LlmApiParser
 from tandem_serving.llmapi.service import LlmApiService
 from tandem_serving.llmapi.tasks import LlmApiOptions
 from tandem_serving.requests.tensors import Array
@@ -43,9 +45,18 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     dry_run.before_loading(llm_arguments, config.llm_package)
     engine = TensorRtLlmEngine(llm_arguments, config.llm_package)
     options = LlmApiOptions(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)
+    folders = [Path(llm_arguments[name]) for name in ("model", "tokenizer") if llm_arguments.get(name)]
+    features = replace(features, end_ids=frozenset(_end_ids(folders, engine.codec)))
     service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
     service.guard()
     return service
+
+
+def _end_ids(folders: list[Path], codec: Codec) -> list[int]:
+    def id_of(name: str) -> int | None:
+        return next(iter(codec.special([name])), None)
+
+    return checkpoint.end_ids(folders, id_of, lambda token: not codec.decode([token])).all
 
 
 def _features(llm_arguments: Mapping[str, Any], config: settings.LlmApiSettings) -> Features:
@@ -55,4 +66,5 @@ def _features(llm_arguments: Mapping[str, Any], config: settings.LlmApiSettings)
         lora_dirs=tuple(Path(folder).resolve() for folder in lora.get("lora_dir") or ()),
         running=config.running,
         waiting=config.waiting,
+        refused=config.refused,
     )

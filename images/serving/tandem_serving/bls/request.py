@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tandem_serving.bls.calls import IntArray
 from tandem_serving.errors import RequestError
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.sampling import SAMPLING
 from tandem_serving.requests.tensors import TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
@@ -58,6 +60,7 @@ class RequestLimits:
 
 # Inputs that go to the target as they come: without them the draft is only right less often.
 LORA = ("lora_task_id", "lora_weights", "lora_config")
+_INPUTS = {"embedding_bias": "embedding_bias_words", "logprobs": "return_log_probs"}
 GUIDE = ("guided_decoding_guide_type", "guided_decoding_guide")
 
 
@@ -119,7 +122,8 @@ class AcceptanceMethod:
 
 
 class BlsParser:
-    """Parses requests for one service. `refused`: flags that its engines cannot serve, and why."""
+    """Parses requests for one service. `refused`: flags that its engines cannot serve, and why; `parameters`: those
+    that they would drop."""
 
     def __init__(
         self,
@@ -127,11 +131,13 @@ class BlsParser:
         limits: RequestLimits,
         acceptance: AcceptanceMethod | None = None,
         refused: Mapping[str, str] | None = None,
+        parameters: RefusedParameters | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
         self._acceptance = acceptance or AcceptanceMethod()
         self._refused = {**UNSUPPORTED_TRUE, **(refused or {})}
+        self._parameters = parameters or RefusedParameters()
 
     def parse(self, tensors: Mapping[str, Array]) -> BlsRequest:
         """Check everything and tokenize. Raises RequestError.
@@ -162,6 +168,7 @@ class BlsParser:
         echo = not (stream or inputs.scalar("exclude_input_in_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
             text = whole_characters(self._tokenizer.decode, ids)
+        self._parameters.check(_asked(inputs, i), not _draws(inputs, i), _INPUTS)
         tensors = self._engine_tensors(inputs, i, ends)
         draft_tokens = self._draft_tokens(inputs.scalar("num_draft_tokens", i))
         return BlsPrompt(
@@ -264,6 +271,22 @@ class BlsParser:
         if not words:
             return None
         return self._tokenizer.embedding_bias(words, weights, self._limits.vocab_size)[None]
+
+
+def _draws(inputs: RequestTensors, i: int) -> bool:
+    """Whether tokens are drawn: by top-k or top-p, unless that leaves one token."""
+    top_k, top_p = inputs.scalar("top_k", i, 0), inputs.scalar("top_p", i, 0)
+    return bool(inputs.scalar("temperature", i, 1) != 0 and top_k != 1 and (top_k or top_p))
+
+
+def _asked(inputs: RequestTensors, i: int) -> dict[str, Any]:
+    """Parameters of row `i`, by the names of RefusedParameters."""
+    return {
+        **{name: inputs.scalar(name, i) for name in (*SAMPLING, "seed", "min_tokens")},
+        "bad_words": inputs.strings("bad_words", i),
+        "embedding_bias": inputs.strings("embedding_bias_words", i),
+        "logprobs": bool(inputs.scalar("return_log_probs", i, False)),
+    }
 
 
 def _target_tensors(inputs: RequestTensors, i: int) -> dict[str, Array]:

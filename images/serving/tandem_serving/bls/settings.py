@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_serving.parameters import canary_seconds, flag, number, queue_timeout, text
+from tandem_serving.requests.refused import RefusedParameters
 
 # Of a request's time, for a draft at most: it is to outlast two that never come, one in a shared batch and then its
 # own.
@@ -24,8 +25,7 @@ class BlsSettings:
     `running` and `waiting` bound the sequences of one instance, `max_rows` those of one engine call (1: each
     sequence's calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
     `acceptance_threshold`: see request.AcceptanceMethod, `fast_logits`: see abilities. `probe_share`: see
-    service.BlsOptions. `canary_seconds`: see
-    engine.health.IDLE.
+    service.BlsOptions. `canary_seconds`: see engine.health.IDLE. `refused`: parameters of requests without effect.
     """
 
     target_model: str
@@ -54,6 +54,7 @@ class BlsSettings:
     fast_logits: bool
     probe_share: float
     canary_seconds: float
+    refused: RefusedParameters
 
 
 def read(parameters: Mapping[str, str]) -> BlsSettings:
@@ -87,6 +88,7 @@ def read(parameters: Mapping[str, str]) -> BlsSettings:
         fast_logits=flag(parameters, "fast_logits"),
         probe_share=number(parameters, "probe_share", float, "0", 0),
         canary_seconds=canary_seconds(parameters),
+        refused=RefusedParameters.parse(parameters.get("refused_parameters", "")),
     )
 
 

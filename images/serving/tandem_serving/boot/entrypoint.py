@@ -63,6 +63,7 @@ def _openai(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool-calls", help="how the model writes calls of tools: Hermes, Llama3Json or Mistral")
     parser.add_argument("--thinking-begin", help="what the model writes before what it thinks, such as <think>")
     parser.add_argument("--thinking-end", help="what it writes after that, such as </think>")
+    parser.add_argument("--refused", default="", help="JSON: parameters that the engine would drop, and why")
     parser.add_argument("--grace", type=int, default=600, help="seconds in which requests may end after SIGTERM")
     parser.set_defaults(run=_run_openai)
 

@@ -33,7 +33,10 @@ from tandem_serving.prepare import cached, checkpoint_check, kv_cache
 
 PLAN = "launch.json"
 PARTS = ("preflight", "kv_cache", "builds", "group", "drain", "tokenizer")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
+    *("generation_config.json", "config.json"),  # they say what ends a text
+)
 
 
 class LaunchError(Exception):

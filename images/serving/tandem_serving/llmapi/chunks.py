@@ -90,6 +90,7 @@ class LlmApiWriter:
         """The chunk to send now, if any; sets `over`. Raises CancelledError when the engine gave the sequence up."""
         if progress.finish_reason == CANCELLED:
             raise CancelledError("the engine cancelled the request: send it again")
+        progress = self._ended(progress)
         new = progress.ids[self._seen :]
         self._seen = len(progress.ids)
         step = self._text.push(new, 0, last=bool(progress.finish_reason))
@@ -101,6 +102,14 @@ class LlmApiWriter:
         if self.over:
             return self._last(chunk, progress, step.stopped)
         return chunk if self._request.stream else None
+
+    def _ended(self, progress: SequenceOutput) -> SequenceOutput:
+        """It ends before an end token that the engine does not know: TensorRT-LLM goes by the tokenizer's own."""
+        ends, ids = self._prompt.end_ids, progress.ids
+        known = len(ids) - bool(progress.finish_reason)  # the last one may have ended it
+        start = max(self._seen, int(self._prompt.sampling.get("min_tokens", 0)))
+        end = next((i for i in range(start, known) if ids[i] in ends), None) if ends else None
+        return progress if end is None else replace(progress, ids=ids[:end], finish_reason=STOP, stop_reason="")
 
     def _last(self, chunk: LlmApiChunk, progress: SequenceOutput, stopped: bool) -> LlmApiChunk:
         asked, metrics = self._request, progress.metrics

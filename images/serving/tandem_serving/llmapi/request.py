@@ -16,6 +16,7 @@ import numpy as np
 
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.sampling import SAMPLING
 from tandem_serving.requests.tensors import TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
@@ -68,17 +69,26 @@ GUIDES = {
     "structural_tag": "structural_tag",
 }
 LORA_SOURCES = ("hf", "nemo")
+LOG_PROBS = "return_cumulative_logprob"
+INPUTS = {
+    **{name: f"{PREFIX}{name}" for name in (*RULES, "bad")},
+    "bad_words": f"{PREFIX}bad",
+    "logprobs": LOG_PROBS,
+}
+"""What this model calls parameters."""
 
 
 @dataclass(frozen=True)
 class Features:
     """What the engine was started with: guided decoding; folders whose LoRA adapters requests may name; sequences
-    that it runs at once, and how many more may wait."""
+    that it runs at once, and how many more may wait; parameters that it would drop; tokens that end a text."""
 
     guided_decoding: bool = False
     lora_dirs: tuple[Path, ...] = ()
     running: int = 64
     waiting: int = 1024
+    refused: RefusedParameters = field(default_factory=RefusedParameters)
+    end_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,8 @@ class LlmApiPrompt:
     """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
 
     `stop_words` are looked for in the text here, not by the engine; `stop_ids` are those that have none, special
-    tokens. `echo`: repeat `text` in an answer that is not streamed; it is what the tokens decode to then.
+    tokens. `end_ids` end the text, too, whichever of them the engine knows. `echo`: repeat `text` in an answer that
+    is not streamed; it is what the tokens decode to then.
     """
 
     index: int
@@ -105,6 +116,7 @@ class LlmApiPrompt:
     sampling: Mapping[str, Any]
     stop_words: tuple[str, ...] = ()
     stop_ids: Mapping[int, str] = field(default_factory=dict)
+    end_ids: frozenset[int] = frozenset()
     echo: bool = False
     guide: Mapping[str, Any] = field(default_factory=dict)
     lora: Lora | None = None
@@ -166,7 +178,7 @@ class LlmApiParser:
             prompts=tuple(self._prompt(inputs, i, stream) for i in range(inputs.count)),
             stream=stream,
             stop_reason=inputs.flag("return_stop_reason"),
-            cumulative_logprob=inputs.flag("return_cumulative_logprob"),
+            cumulative_logprob=inputs.flag(LOG_PROBS),
             perf_metrics=inputs.flag(f"{PREFIX}return_perf_metrics"),
         )
 
@@ -179,6 +191,8 @@ class LlmApiParser:
         text, ids = self._token_ids(inputs, i) if IDS in inputs.tensors else self._tokenize(inputs, i)
         sampling = self._limited(len(ids), _sampling(inputs, i))
         self._check_best_of(sampling.get("best_of", 1))
+        asked = {**sampling, "bad_words": sampling.get("bad"), "logprobs": bool(inputs.scalar(LOG_PROBS, i, False))}
+        self._features.refused.check(asked, _greedy(sampling), INPUTS)
         stop_words = tuple(inputs.strings(f"{PREFIX}stop", i))
         echo = not (stream or inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
@@ -190,6 +204,7 @@ class LlmApiParser:
             sampling=sampling,
             stop_words=stop_words,
             stop_ids=self._codec.special(stop_words),
+            end_ids=frozenset() if sampling.get("ignore_eos") else self._features.end_ids,
             echo=echo,
             guide=self._guide(inputs, i),
             lora=self._lora(inputs, i),
@@ -294,6 +309,14 @@ def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
     if sampling.get("temperature") == 0:  # greedy, which not every version of SamplingParams takes for it
         del sampling["temperature"]
         sampling["top_k"] = 1
+    if sampling.get("ignore_eos"):  # it is all that min_tokens is about, and some engines would ban another token
+        sampling.pop("min_tokens", None)
     if bad := inputs.strings(f"{PREFIX}bad", i):
         sampling["bad"] = bad
     return sampling
+
+
+def _greedy(sampling: Mapping[str, Any]) -> bool:
+    """As `SamplingParams.params_imply_greedy_decoding`."""
+    asked = [sampling.get(name) for name in ("temperature", "top_p", "top_k")]
+    return all(value is None for value in asked) or sampling.get("top_k") == 1 or sampling.get("top_p") == 0

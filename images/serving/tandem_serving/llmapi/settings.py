@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tandem_serving.llmapi.dialect import TENSORRT_LLM
 from tandem_serving.parameters import canary_seconds, number, text
+from tandem_serving.requests.refused import RefusedParameters
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class LlmApiSettings:
     `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too, and `resource_manager`
     of what goes with it; empty: none.
     `running`: sequences that the engine runs at once (its max_batch_size), `waiting`: beyond those.
-    `canary_seconds`: see engine_health.IDLE.
+    `canary_seconds`: see engine_health.IDLE. `refused`: parameters of requests without effect.
     """
 
     llm_args_path: Path
@@ -29,6 +30,7 @@ class LlmApiSettings:
     running: int
     waiting: int
     canary_seconds: float
+    refused: RefusedParameters
 
 
 def read(parameters: Mapping[str, str]) -> LlmApiSettings:
@@ -43,4 +45,5 @@ def read(parameters: Mapping[str, str]) -> LlmApiSettings:
         running=number(parameters, "max_running_sequences", int, "64", 1),
         waiting=number(parameters, "max_waiting_sequences", int, "1024", 0),
         canary_seconds=canary_seconds(parameters),
+        refused=RefusedParameters.parse(parameters.get("refused_parameters", "")),
     )

@@ -26,6 +26,7 @@ from tandem_serving.openai.server import Endpoint, application
 from tandem_serving.openai.thinking import Markers
 from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.openai.triton import MODELS, TritonServer
+from tandem_serving.requests.refused import RefusedParameters
 
 TRITON_SECONDS = 30
 """After a request's time limit Triton has answered, or is hung."""
@@ -47,8 +48,8 @@ async def _serve(options: Namespace) -> None:
     model, keys = ChatModel(options.tokenizer), ApiKeys(options.keys)
     form = FORMATS[options.tool_calls] if options.tool_calls else None
     thinking = Markers(options.thinking_begin, options.thinking_end) if options.thinking_begin else None
-    metrics = Metrics(options.metrics_port)
-    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, metrics, form, thinking)
+    metrics, dropped = Metrics(options.metrics_port), RefusedParameters.parse(options.refused)
+    endpoint = Endpoint(options.name, triton, model, keys, options.max_body, metrics, form, thinking, dropped)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -24,6 +24,7 @@ CUT_TOKENS = 16
 """More than a cut in a text can add to its tokens."""
 _TAIL_TOKENS = 64
 """Of a prompt, in which a thought's beginning stands."""
+_ANSWER = "tandem"
 
 
 class ChatModel:
@@ -76,6 +77,20 @@ class ChatModel:
     def piece(self, token: int) -> str:
         """A token's text by itself; a special token's name."""
         return self._tokenizer.decode([token]) or self._tokenizer.name(token)
+
+    @cached_property
+    def turn_end(self) -> str:
+        """The special token that the template writes behind an answer, where no file names it as a text's end: models
+        that learned a format of chats without that would write on to `max_tokens`. "": there is none."""
+        asked = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
+        try:
+            text = self._template.render(asked, {"add_generation_prompt": False})
+        except ApiError:
+            return ""
+        for token in self._tokenizer.encode(text.rpartition(_ANSWER)[2].lstrip(), special=False)[:1]:
+            if token not in self._tokenizer.end_ids and not self._tokenizer.decode([token]):
+                return self._tokenizer.name(token)
+        return ""
 
     @cached_property
     def _template(self) -> ChatTemplate:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,6 +34,7 @@ from tandem_serving.openai.thinking import Markers, ThoughtReader
 from tandem_serving.openai.tool_calls import Format
 from tandem_serving.openai.tools import ToolUse, tool_use
 from tandem_serving.openai.triton import MOST_TOKENS, OUTPUTS, TOKEN_IDS, TOKEN_OUTPUTS, TritonServer
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.tensors import Array
 
 MOST_REQUESTS = 768
@@ -52,7 +53,8 @@ class Prepared(NamedTuple):
 @dataclass
 class Endpoint:
     """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
-    writes calls of tools, `thinking`: between what it thinks; None: the service names none."""
+    writes calls of tools, `thinking`: between what it thinks; None: the service names none. `refused`: parameters that
+    the engine would drop."""
 
     name: str
     triton: TritonServer
@@ -62,6 +64,7 @@ class Endpoint:
     metrics: Metrics
     tool_calls: Format | None = None
     thinking: Markers | None = None
+    refused: RefusedParameters = field(default_factory=RefusedParameters)
 
     def __post_init__(self) -> None:
         self._bodies = Bodies(self.max_body)
@@ -117,12 +120,15 @@ class Endpoint:
         use = tool_use(request, self.tool_calls)
         ids = self.model.encode_chat(request, use.tools, most_tokens)
         request = request.model_copy(update={"response_format": use.guide}) if use.guide else request
-        reading, asked = self._reading(request, use, ids), request
-        request = request.without_text
-        completion = Completion(request, _identity("chatcmpl"), reading=reading)
+        end = "" if request.ignore_eos else self.model.turn_end
+        reading, ends = self._reading(request, use, ids), [end] if end else []
+        completion = Completion(request.without_text, _identity("chatcmpl"), reading=reading)
         if completion.stops_here:
-            asked = asked.model_copy(update={"stop": None, "stream": True})
-        return Prepared(request, tensors(self.triton.model, asked, [ids]), completion)
+            asked = request.model_copy(update={"stop": ends, "stream": True})
+        else:
+            asked = request.model_copy(update={"stop": [*request.stops, *ends]})
+        made = tensors(self.triton.model, asked, [ids], refused=self.refused)
+        return Prepared(request.without_text, made, completion)
 
     def _reading(self, request: ChatRequest, use: ToolUse, prompt: list[int]) -> Reading:
         """Guided decoding leaves no room for a thought; without calls and stop words nothing depends on one."""
@@ -139,7 +145,7 @@ class Endpoint:
         if request.echo:
             texts = [p if isinstance(p, str) else self.model.decode(p) for p in prompts]
             echo = [text for text in texts for _ in range(request.n)]
-        made = tensors(self.triton.model, request, prompts)
+        made = tensors(self.triton.model, request, prompts, refused=self.refused)
         request = request.without_text
         return Prepared(request, made, Completion(request, _identity("cmpl"), echo))
 

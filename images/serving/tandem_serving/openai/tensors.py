@@ -12,10 +12,12 @@ import numpy as np
 from tandem_serving.openai.api import ChatRequest, CompletionRequest, Parameters, ResponseFormat
 from tandem_serving.openai.errors import ApiError, unsupported
 from tandem_serving.openai.triton import TOO_LONG, TYPES, TritonModel
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.tensors import TO_THE_LIMIT, Array
 
 Prompts = Sequence[str] | Sequence[Sequence[int]]
 SEEDS = 1 << 64
+NONE_REFUSED = RefusedParameters()
 OPTIONAL = (
     *("top_k", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty"),
     *("ignore_eos", "num_draft_tokens"),
@@ -27,16 +29,21 @@ def tensors(
     request: ChatRequest | CompletionRequest,
     prompts: Prompts,
     random: Callable[[int], int] = secrets.randbelow,
+    refused: RefusedParameters = NONE_REFUSED,
 ) -> list[dict[str, Array]]:
     """The requests to Triton, one for each choice: `n` of a prompt are n sequences with seeds of their own.
 
     Tokens are int32[1, m]; all else has a value [1], or several stop words [k], behind a batch dimension of 1 in mode
-    BLS. Raises ApiError: the mode has no such parameter.
+    BLS. Raises ApiError: the mode has no such parameter, or the engine would drop it.
     """
-    seed = random(SEEDS) if request.seed is None else request.seed
+    sampling = _sampling(request)
+    greedy = sampling["temperature"] == 0 or sampling.get("top_k") == 1
+    if name := refused.first({**sampling, "seed": request.seed, "logprobs": request.with_log_probs}, greedy):
+        raise unsupported(name, refused.why[name])
+    seed = random(SEEDS) if request.seed is None and "seed" not in refused.why else request.seed
     shared = _shared(model, request)
     return [
-        {**shared, **tensor, **_seed(model, request, seed + choice)}
+        {**shared, **tensor, **_seed(model, request, seed, choice)}
         for tensor in (_prompt(model, prompt) for prompt in prompts)  # one for all choices: it may be large
         for choice in range(request.n)
     ]
@@ -97,9 +104,11 @@ def _sampling(request: Parameters) -> dict[str, Any]:
     return {**given, "temperature": temperature, "top_p": request.top_p or 1.0}
 
 
-def _seed(model: TritonModel, request: Parameters, seed: int) -> dict[str, Array]:
-    """An engine that gets none would always draw the same."""
-    return {} if request.temperature == 0 else {_name(model, "seed"): _one(model, seed % SEEDS, np.uint64)}
+def _seed(model: TritonModel, request: Parameters, seed: int | None, choice: int) -> dict[str, Array]:
+    """An engine that follows seeds, and gets none, would always draw the same."""
+    if request.temperature == 0 or seed is None:
+        return {}
+    return {_name(model, "seed"): _one(model, (seed + choice) % SEEDS, np.uint64)}
 
 
 def _guide(wanted: ResponseFormat | None) -> dict[str, str]:

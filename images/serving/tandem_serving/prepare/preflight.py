@@ -5,7 +5,7 @@ Gives a verdict in the form of conditions, at most 4 KiB (a container's terminat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,12 @@ import tokenizers
 
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
-from tandem_serving.prepare import cached, hub_cache
+from tandem_serving.prepare import agreement, cached, hub_cache
 from tandem_serving.prepare.checkpoint_check import check_checkpoints
 from tandem_serving.prepare.drafter_check import check_heads, check_model, check_mtp
 from tandem_serving.prepare.engine_check import check_engines
 from tandem_serving.prepare.llm_args_check import check_llm_args, read_arguments
 from tandem_serving.prepare.verdict import CheckResult, bounded
-from tandem_serving.requests.tokenizer import Tokenizer
 
 _EMBEDDINGS = "model.embed_tokens.weight"
 _SAMPLES = (
@@ -42,6 +41,8 @@ class CheckedModel:
     chat_template: Any
     samples: Sequence[Sequence[int]]
     """Token ids of _SAMPLES."""
+    warnings: Sequence[str] = ()
+    """Where its files differ."""
 
 
 def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str, str]]]:
@@ -96,7 +97,7 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
     tokenizer = Path(places.get("tokenizer", folder))
     _check_places(role, folder, tokenizer)
     limits = checkpoint.read_limits(folder)
-    _check_weights(role, folder, limits)
+    dtype = _check_weights(role, folder, limits)
     path = tokenizer / "tokenizer.json"
     if not path.is_file():
         advice = f"write {role}.model.tokenizer, the uri of a folder that has one"
@@ -104,19 +105,21 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
     data = checkpoint.read_json(path)
     chat_template = _chat_template(tokenizer)
     loaded = _tokenizer(role, path)
-    size = _tokens_needed(loaded, checkpoint.end_ids(tokenizer), str(chat_template))
+    found = agreement.Checkpoint(folder, tokenizer, loaded, limits, dtype)
+    size = _tokens_needed(loaded, found.ends.all, str(chat_template))
     if size > limits.vocab_size:
         raise CheckpointError(
             f"{role}: the tokenizer has {size} tokens, the model's vocabulary only {limits.vocab_size}: "
             "use the tokenizer that came with the model"
         )
-    if role == "target" and tokenizer != folder and not Tokenizer(tokenizer).end_ids:
+    if role == "target" and tokenizer != folder and not agreement.end_ids([tokenizer], loaded).all:
         raise CheckpointError(
             f"{role}: {tokenizer} names no token that ends a text, so that no answer would end: add its"
             " generation_config.json, or tokenizer_config.json with eos_token"
         )
     samples = [loaded.encode(text, add_special_tokens=False).ids for text in _SAMPLES]
-    return CheckedModel(role, limits, data, chat_template, samples)
+    warnings = agreement.differences(found) if role == "target" else []
+    return CheckedModel(role, limits, data, chat_template, samples, warnings)
 
 
 def _check_places(role: str, folder: Path, tokenizer: Path) -> None:
@@ -149,28 +152,33 @@ def _tokens_needed(tokenizer: tokenizers.Tokenizer, end_ids: Collection[int], ch
     return min(most, 1 + max(set(ids) - unused, default=-1))
 
 
-def _check_weights(role: str, folder: Path, limits: ModelLimits) -> None:
-    """Every weight file is there and whole, and the embedding has the vocabulary's rows."""
+def _check_weights(role: str, folder: Path, limits: ModelLimits) -> str:
+    """Every weight file is there and whole, and the embedding has the vocabulary's rows; returns its dtype, "" where
+    none is seen."""
     if "build_config" in checkpoint.read_json(folder / "config.json"):
         if not (folder / "rank0.engine").is_file():
             raise CheckpointError(f"{role}: {folder}/rank0.engine is missing: build the engine again")
-        return
+        return ""
     check_model(role, folder)
+    dtype = ""
     for path in _weight_files(role, folder):
-        rows = _embedding_rows(role, path)
-        if rows is not None and rows != limits.vocab_size:
+        rows, dtype = _embedding(role, path) or (limits.vocab_size, dtype)
+        if rows != limits.vocab_size:
             raise CheckpointError(
                 f"{role}: {path} has {rows} embedding rows and config.json a vocabulary of "
                 f"{limits.vocab_size}: download the model again, from one revision"
             )
+    return dtype
 
 
-def _embedding_rows(role: str, path: Path) -> int | None:
-    """Rows of the embedding, None where the file, which is whole, has none. Raises CheckpointError."""
+def _embedding(role: str, path: Path) -> tuple[int, str] | None:
+    """Rows and dtype of the embedding, None where the file, which is whole, has none. Raises CheckpointError."""
     try:
         with safetensors.safe_open(str(path), framework="numpy") as weights:
-            named = _EMBEDDINGS in set(weights.keys())
-            return int(weights.get_slice(_EMBEDDINGS).get_shape()[0]) if named else None
+            if _EMBEDDINGS not in set(weights.keys()):
+                return None
+            embedding = weights.get_slice(_EMBEDDINGS)
+            return int(embedding.get_shape()[0]), str(embedding.get_dtype())
     except (safetensors.SafetensorError, OSError) as error:
         raise CheckpointError(f"{role}: {path} cannot be read ({error}): download it again") from None
 
@@ -296,8 +304,9 @@ def _chat_template(folder: Path) -> Any:
     return checkpoint.read_json(config).get("chat_template") if config.exists() else None
 
 
-def _describe(models: Iterable[CheckedModel]) -> str:
-    return "; ".join(
+def _describe(models: Collection[CheckedModel]) -> str:
+    texts = [
         f"{model.role}: vocabulary {model.limits.vocab_size}, context {model.limits.max_sequence_len}"
         for model in models
-    )
+    ]
+    return "; ".join([*texts, *(warning for model in models for warning in model.warnings)])

@@ -5,7 +5,7 @@ Pure: tensors in, tensors out, names and shapes of upstream's config.pbtxt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Preprocessor:
             "DECODER_INPUT_ID": _column(pads),
             "REQUEST_DECODER_INPUT_LEN": _column([1] * inputs.count),
             "BAD_WORDS_IDS": self._words(inputs, "BAD_WORDS_DICT"),
-            "STOP_WORDS_IDS": self._words(inputs, "STOP_WORDS_DICT"),
+            "STOP_WORDS_IDS": self._words(inputs, "STOP_WORDS_DICT", self._more_ends(inputs)),
             "EMBEDDING_BIAS": self._bias(inputs),
             "REQUEST_OUTPUT_LEN": _column([inputs.scalar("REQUEST_OUTPUT_LEN", i) for i in rows]),
             "OUT_END_ID": _column(ends),
@@ -62,8 +62,13 @@ class Preprocessor:
             raise RequestError("QUERY is empty or holds several texts a row: send one prompt a row")
         return tokens_of_text(self._tokenizer.encode(texts[0], self._special), self._vocab_size)
 
-    def _words(self, inputs: RequestTensors, name: str) -> Array:
-        return stack_word_lists([self._tokenizer.word_list(inputs.strings(name, i)) for i in range(inputs.count)])
+    def _more_ends(self, inputs: RequestTensors) -> list[int]:
+        """Engines take one end id: the model's others are stop words, unless the client names its own end."""
+        return [] if "END_ID" in inputs.tensors else self._tokenizer.end_ids[1:]
+
+    def _words(self, inputs: RequestTensors, name: str, tokens: Sequence[int] = ()) -> Array:
+        words = (inputs.strings(name, i) for i in range(inputs.count))
+        return stack_word_lists([self._tokenizer.word_list(each, tokens) for each in words])
 
     def _bias(self, inputs: RequestTensors) -> Array:
         names = ("EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS")

@@ -30,14 +30,15 @@ def panics_as_errors() -> Iterator[None]:
 class Tokenizer:
     """Encodes and decodes; `end_ids` and `pad_id` are the model's own. Thread-safe."""
 
-    def __init__(self, folder: Path) -> None:
-        """Load from `folder`. Raises checkpoint.CheckpointError."""
+    def __init__(self, folder: Path, model: Path | None = None) -> None:
+        """Load from `folder`; `model` may say more of how texts end. Raises checkpoint.CheckpointError."""
         path = folder / "tokenizer.json"
         checkpoint.read_json(path)  # a clear error instead of the library's
         self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self.end_ids = checkpoint.end_ids(folder) or self._named_end(folder)
+        self.ends = checkpoint.end_ids((folder, model or folder), self._tokenizer.token_to_id, self._is_special)
+        self.end_ids = self.ends.all
         self.pad_id = self.end_ids[0] if self.end_ids else 0
         self._longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
 
@@ -67,12 +68,12 @@ class Tokenizer:
         """Words by their tokens; those without a token are left out."""
         return {tuple(ids): word for word in words if (ids := self.encode(word, special=False))}
 
-    def word_list(self, words: list[str]) -> IntArray:
+    def word_list(self, words: list[str], tokens: Iterable[int] = ()) -> IntArray:
         """Words as TensorRT-LLM's word list: int32[2, m], flat token ids over end offsets, padded with -1.
 
-        No words: int32[2, 0]. Words without a token are left out.
+        No words: int32[2, 0]. Words without a token are left out. `tokens`: words of one token each.
         """
-        lists = [ids for word in words if (ids := self.encode(word, special=False))]
+        lists = [ids for word in words if (ids := self.encode(word, special=False))] + [[token] for token in tokens]
         flat = [token for ids in lists for token in ids]
         ends = np.cumsum([len(ids) for ids in lists], dtype=np.int32)
         table = np.full((2, len(flat)), -1, np.int32)
@@ -87,13 +88,8 @@ class Tokenizer:
             np.add.at(bias, self.encode(word, special=False), np.float32(weight))
         return bias
 
-    def _named_end(self, folder: Path) -> list[int]:
-        path = folder / "tokenizer_config.json"
-        token = checkpoint.read_json(path).get("eos_token") if path.exists() else None
-        if isinstance(token, dict):
-            token = token.get("content")
-        found = self._tokenizer.token_to_id(token) if isinstance(token, str) else None
-        return [] if found is None else [found]
+    def _is_special(self, token: int) -> bool:
+        return bool(self.name(token)) and not self.decode([token])
 
 
 def stack_word_lists(tables: list[IntArray]) -> IntArray:

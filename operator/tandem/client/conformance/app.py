@@ -142,7 +142,7 @@ async def _subject(
     async def unknown() -> None:
         return None
 
-    made = Subject(server, plan.max_tokens, unknown, None)
+    made = Subject(server, plan.max_tokens, unknown, None, refused=await server.refused_parameters())
     if plan.against is not None:
         other = await stack.enter_async_context(_server(plan.against, progress))
         await other.check()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tandem.client.conformance.exactness import EPSILON, evidence, short
+from tandem.client.conformance.parameters import PARAMETER_CASES, refusal
 from tandem.client.conformance.prompts import PROMPTS, long_text
 from tandem.client.conformance.results import Outcome, Result, not_applicable, of_problems
 from tandem.client.conformance.subject import Subject, answer, leave, until
@@ -131,6 +132,8 @@ def _judged(name: str, subject: Subject, found: Comparison) -> Result:
 
 async def sampled(subject: Subject) -> Result:
     """Samples with a seed repeat; with another seed they are others."""
+    if "seed" in subject.refused:
+        return await refusal(subject, "seed", "sampled")
     problems: list[Problem] = []
     seedless: list[Problem] = []
     differ = False
@@ -161,7 +164,7 @@ async def mixed(subject: Subject) -> Result:
     name, rows = "mixed", list(enumerate(PROMPTS))
     greedy = [Request(prompt, Sampling(subject.max_tokens)) for i, prompt in rows if i % 2 == 0]
     half = replace(SAMPLED, max_tokens=max(1, subject.max_tokens // 2))
-    drawn = [Request(prompt, replace(half, seed=i)) for i, prompt in rows if i % 4 == 1]
+    drawn = [Request(prompt, subject.seeded(half, i)) for i, prompt in rows if i % 4 == 1]
     left = [Request(prompt, Sampling(subject.max_tokens)) for i, prompt in rows if i % 4 == 3]
     for request in greedy:
         await subject.expected(request.prompt, request.sampling)
@@ -279,6 +282,7 @@ CASES: Mapping[str, Case] = {
     "long": long_contexts,
     "cancels": cancels,
     "stop-words": stop_words,
+    **PARAMETER_CASES,
 }
 """All, in the order in which they run."""
 

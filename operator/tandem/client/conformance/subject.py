@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -44,14 +44,20 @@ class Alone:
 @dataclass
 class Subject:
     """A service's server. `alone` None: no server answers by the target alone, for the reason `why_not`; then the
-    service's own answers, a row at a time, are what others are compared with."""
+    service's own answers, a row at a time, are what others are compared with. `refused`: parameters that it refuses
+    since its engine would drop them."""
 
     server: TritonClient
     max_tokens: int
     running: Running
     alone: Alone | None
     why_not: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
     known: dict[tuple[str, Sampling], Answer] = field(default_factory=dict)
+
+    def seeded(self, sampling: Sampling, seed: int) -> Sampling:
+        """With a seed, where the service takes one."""
+        return sampling if "seed" in self.refused else replace(sampling, seed=seed)
 
     @property
     def reference(self) -> Alone:
@@ -77,7 +83,7 @@ class Subject:
 
         async def sample(seed: int) -> Answer:
             async with gate:
-                asked = Request(request.prompt, replace(near, seed=seed), alone.num_draft_tokens)
+                asked = Request(request.prompt, self.seeded(near, seed), alone.num_draft_tokens)
                 return await answer(alone.server, asked)
 
         answers = await asyncio.gather(*(sample(seed) for seed in range(1, TIE_SAMPLES + 1)))

@@ -1,9 +1,10 @@
 """A Triton server over gRPC. The protocol is the KServe v2 one with Triton's `ModelStreamInfer`."""
 
 import asyncio
+import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from typing import Any
 
 import grpc
@@ -89,6 +90,20 @@ class TritonClient:
         except InferenceServerException as error:
             raise self._unreachable(error.message()) from error
         return self._api.tensors["refused_text"][0] in {each.name for each in found.config.input}
+
+    @property
+    def parameters(self) -> Collection[str]:
+        """What a request to this server may ask for; names of `Sampling`'s fields among them."""
+        return self._api.tensors.keys()
+
+    async def refused_parameters(self) -> dict[str, str]:
+        """Parameters that the server refuses since its engine would drop them, and why. Raises ServerError."""
+        try:
+            found = await self._client.get_model_config(self._api.model, client_timeout=CONNECT_TIMEOUT_SECONDS)
+        except InferenceServerException as error:
+            raise self._unreachable(error.message()) from error
+        text = found.config.parameters["refused_parameters"].string_value  # older revisions have none
+        return dict(json.loads(text)) if text else {}
 
     async def version(self) -> str:
         """Triton's own version. Raises ServerError."""

@@ -22,6 +22,11 @@ class Sampling:
     top_p: float | None = None
     seed: int | None = None
     stop_words: tuple[str, ...] = ()
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    bad_words: tuple[str, ...] = ()
 
     @property
     def greedy(self) -> bool:
@@ -70,6 +75,7 @@ class ModelApi:
         return "num_draft_tokens" in self.tensors
 
 
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 BLS = ModelApi(
     "BLS",
     "speculative_bls",
@@ -83,6 +89,8 @@ BLS = ModelApi(
         "top_p": ("top_p", "FP32", np.float32),
         "seed": ("seed", "UINT64", np.uint64),
         "stop_words": ("stop_words", "BYTES", np.object_),
+        **{name: (name, "FP32", np.float32) for name in PENALTIES},
+        "bad_words": ("bad_words", "BYTES", np.object_),
         "stream": ("stream", "BOOL", np.bool_),
         "exclude_input": ("exclude_input_in_output", "BOOL", np.bool_),
         "refused_text": ("return_refused_draft_text", "BOOL", np.bool_),
@@ -97,6 +105,8 @@ _LLM_API: Tensors = {
     "top_p": ("sampling_param_top_p", "FP32", np.float32),
     "seed": ("sampling_param_seed", "UINT64", np.uint64),
     "stop_words": ("sampling_param_stop", "BYTES", np.object_),
+    **{name: (f"sampling_param_{name}", "FP32", np.float32) for name in ("min_p", *PENALTIES)},
+    "bad_words": ("sampling_param_bad", "BYTES", np.object_),
     "stream": ("streaming", "BOOL", np.bool_),
     "exclude_input": ("sampling_param_exclude_input_from_output", "BOOL", np.bool_),
 }
@@ -119,6 +129,8 @@ def infer_inputs(request: Request, api: ModelApi) -> list[Any]:
         "top_p": sampling.share,
         "seed": sampling.seed,
         "stop_words": [word.encode() for word in sampling.stop_words] or None,
+        "bad_words": [word.encode() for word in sampling.bad_words] or None,
+        **{name: getattr(sampling, name) for name in ("min_p", *PENALTIES)},
         "stream": True,
         "exclude_input": True,
         "refused_text": request.refused_text or None,

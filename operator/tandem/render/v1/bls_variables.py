@@ -8,8 +8,9 @@ from tandem.api.bounds import BLS_SEQUENCES
 from tandem.api.roles import Role
 from tandem.render.v1.gpus import fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
+from tandem.render.v1.request_parameters import refused_parameters
 from tandem.render.v1.sources import tokenizer_folder
-from tandem.render.v1.stack import Variables, with_spare
+from tandem.render.v1.stack import Variables, to_json, with_spare
 
 DRAFT_TIMEOUT_SECONDS = 10
 
@@ -85,6 +86,8 @@ class BlsVariables(Variables):
     max_running_sequences: int
     bls_instance_count: int
     """Instances of the loop's model."""
+    refused_parameters: str
+    """Parameters of requests that would have no effect, and why: a JSON object."""
 
 
 def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVariables:
@@ -113,6 +116,7 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
         draft_timeout_seconds=DRAFT_TIMEOUT_SECONDS,
         max_running_sequences=_running(inputs),
         bls_instance_count=1,
+        refused_parameters=to_json(refused_parameters(inputs)),
     )
 
 

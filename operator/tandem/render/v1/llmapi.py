@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 from tandem.api.roles import Role, drafts_by_heads
 from tandem.digest import digest
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.llm_args import llm_args, to_yaml
-from tandem.render.v1.stack import Stack, Variables, config, engine_check, model_check, with_spare
+from tandem.render.v1.llm_args import to_yaml
+from tandem.render.v1.request_parameters import refused_parameters, switched_llm_args
+from tandem.render.v1.stack import Stack, Variables, config, engine_check, model_check, to_json, with_spare
 from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 
 LLM_ARGS = "llm_args.yaml"
@@ -45,11 +46,13 @@ class LlmApiVariables(Variables):
     """Likewise, of the resource manager that goes with it."""
     drafter_path: str
     """Its folder in the pod; empty: it is in the image."""
+    refused_parameters: str
+    """Parameters of requests that would have no effect, and why: a JSON object."""
 
 
 def llmapi(inputs: Inputs) -> Stack:
     """The models of mode LLMAPI for a spec that was accepted."""
-    arguments = llm_args(inputs.spec, inputs.profile.llm_args, inputs.folders)
+    arguments = switched_llm_args(inputs.spec, inputs.profile, inputs.folders)
     arguments |= {name: value for name, value in inputs.profile.engine_parameters.items() if name not in arguments}
     names, variables = _names(inputs), _variables(inputs)
     return Stack(
@@ -79,6 +82,7 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
         drafter=drafter.entry_point if drafter else "",
         resource_manager=(drafter.resource_manager if drafter else None) or "",
         drafter_path=DRAFTER if drafter and drafter.config_map_name else "",
+        refused_parameters=to_json(refused_parameters(inputs)),
     )
 
 

@@ -9,8 +9,10 @@ from tandem.api.roles import Role
 from tandem.api.types import Thinking
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.probes import lifecycle
+from tandem.render.v1.request_parameters import refused_parameters
 from tandem.render.v1.security import CONTAINER_SECURITY
 from tandem.render.v1.sources import tokenizer_folder
+from tandem.render.v1.stack import to_json
 from tandem.render.v1.volumes import TANDEM, TOKENIZER
 
 NAME = "openai"
@@ -87,6 +89,7 @@ def _arguments(inputs: Inputs) -> list[str]:
         f"--tokenizer={TOKENIZER}",
         f"--max-body={openai.max_body_mib * MIB}",
         f"--grace={inputs.spec.serving.request_timeout_seconds}",
+        *([f"--refused={to_json(dropped)}"] if (dropped := refused_parameters(inputs)) else []),
         *([f"--tool-calls={openai.tool_calls}"] if openai.tool_calls else []),
         *_thinking(openai.thinking),
         *([f"--keys={KEYS}"] if openai.api_key_secret else []),

@@ -1,5 +1,6 @@
 """What a mode's serving stack brings to a revision, and the templates that its configurations come from."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -83,6 +84,11 @@ def with_spare(sequences: int) -> int:
     until all are computed again (tests/unit/reference_engine/test_slots.py).
     """
     return sequences + -(-sequences // SPARE_SHARE)
+
+
+def to_json(values: Mapping[str, Any]) -> str:
+    """An object as a model's parameter holds it."""
+    return json.dumps(values, ensure_ascii=False)
 
 
 @dataclass(frozen=True)

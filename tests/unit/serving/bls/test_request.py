@@ -7,6 +7,7 @@ import pytest
 from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
 from tandem_serving.bls.sequence import EngineInputs
 from tandem_serving.errors import RequestError
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -338,3 +339,25 @@ def test_token_ids_instead_of_text(tokenizer: Tokenizer) -> None:
     first, second = parser.parse(tensors).prompts
     assert (first.ids.tolist(), first.text) == (text.ids.tolist(), "def add(")
     assert second.ids.tolist() == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"length_penalty": real(2)}, "length_penalty"),
+        ({"return_log_probs": np.array([[True]])}, "return_log_probs"),
+        ({"embedding_bias_words": strings(["x"]), "embedding_bias_weights": real(1)}, "embedding_bias_words"),
+        ({"temperature": real(0.5), "top_p": real(0.9)}, "temperature"),
+        ({"temperature": real(0.5)}, ""),
+        ({"temperature": real(0), "top_p": real(0.9), "length_penalty": real(1)}, ""),
+    ],
+)
+def test_what_the_engines_would_drop_is_refused(tokenizer: Tokenizer, sent: dict[str, Any], named: str) -> None:
+    names = ("temperature", "length_penalty", "logprobs", "embedding_bias")
+    refused = RefusedParameters(dict.fromkeys(names, "the engine drops it; leave it out"))
+    parser = BlsParser(tokenizer, LIMITS, parameters=refused)
+    if not named:
+        assert parser.parse(request(**sent))
+        return
+    with pytest.raises(RequestError, match=f"^{named} is not supported: the engine drops it"):
+        parser.parse(request(**sent))

@@ -121,3 +121,43 @@ def test_nothing_drafted_is_no_division_by_it() -> None:
     metrics = RequestMetrics(draft_tokens=0, accepted_draft_tokens=0)
     made = outputs.arrays(LlmApiChunk(0, "a", [5], "stop", summary=LlmApiSummary(1, 1, metrics)))
     assert (made["acceptance_rate"].item(), made["total_draft_tokens"].item()) == (0, 0)
+
+
+ENDS: list[tuple[str, list[int], dict[str, object], int, str]] = [
+    # why, sizes of the engine's responses, fields of the prompt, tokens that are left of TEXT's, finish reason
+    ("one that the engine does not know", [3], {}, 7, "stop"),
+    ("in its first response", [], {}, 7, "stop"),
+    ("not before the least number of tokens", [2], {"sampling": {"min_tokens": 8}}, 0, "length"),
+    ("at the least number of tokens", [2], {"sampling": {"min_tokens": 7}}, 7, "stop"),
+    ("nothing is to end it", [2], {"end_ids": frozenset()}, 0, "length"),
+]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("why", "sizes", "fields", "left", "finish"), ENDS, ids=[row[0] for row in ENDS])
+def test_every_end_token_ends_it(
+    tokenizer: Tokenizer, stream: bool, why: str, sizes: list[int], fields: dict[str, object], left: int, finish: str
+) -> None:
+    ids = tokenizer.encode(TEXT)
+    end = ids[7]
+    assert ids.index(end) == 7
+    assert ids.count(end) == 1
+    made = LlmApiPrompt(0, "", [5], **{"sampling": {}, "end_ids": frozenset({end}), **fields})  # type: ignore[arg-type]
+    writer = LlmApiWriter(made, LlmApiRequest((), stream), tokenizer.decode)
+    chunks = []
+    for each in progress(ids, [*sizes, len(ids) - sum(sizes)]):
+        chunks.append(writer.write(each))
+        if writer.over:
+            break
+    kept = [token for chunk in chunks if chunk for token in chunk.ids]
+    assert kept == (ids[:left] if left else ids), why
+    last = chunks[-1]
+    assert last is not None
+    assert (last.finish_reason, last.summary and last.summary.output_tokens) == (finish, len(kept))
+
+
+def test_the_end_token_with_which_an_engine_ends_stays_its_own(tokenizer: Tokenizer) -> None:
+    prompt = LlmApiPrompt(0, "", [5], {}, end_ids=frozenset({7}))
+    chunk = LlmApiWriter(prompt, LlmApiRequest(()), tokenizer.decode).write(SequenceOutput([8, 9, 7], "stop"))
+    assert chunk is not None
+    assert (chunk.ids, chunk.finish_reason) == ([8, 9, 7], "stop")

@@ -8,6 +8,7 @@ import pytest
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
 from tandem_serving.llmapi.request import Codec, Features, LlmApiParser, Lora
+from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.tensors import Array
 
 LIMITS = ModelLimits(max_sequence_len=128, vocab_size=300)
@@ -241,3 +242,40 @@ def test_minus_one_is_as_many_tokens_as_the_limit_leaves() -> None:
     full = np.ones((1, LIMITS.max_sequence_len), np.int32)
     with pytest.raises(RequestError, match="more than the model's limit"):
         parser().parse(request(text_input=None, input_ids=full, sampling_param_max_tokens=one(-1)))
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"sampling_param_bad": strings("x")}, "sampling_param_bad"),
+        ({"return_cumulative_logprob": one(1, np.bool_)}, "return_cumulative_logprob"),
+        (
+            {"sampling_param_seed": one(7, np.uint64), "sampling_param_top_p": one(0.9, np.float32)},
+            "sampling_param_s",
+        ),
+        ({"sampling_param_seed": one(7, np.uint64), "sampling_param_temperature": one(0, np.float32)}, ""),
+        ({"sampling_param_seed": one(7, np.uint64)}, ""),
+    ],
+)
+def test_what_the_engine_would_drop_is_refused(sent: dict[str, Array], named: str) -> None:
+    refused = RefusedParameters(dict.fromkeys(("seed", "bad_words", "logprobs"), "the engine drops it; leave it out"))
+    if not named:
+        assert parser(refused=refused).parse(request(**sent))
+        return
+    with pytest.raises(RequestError, match=f"^{named}.* is not supported: the engine drops it"):
+        parser(refused=refused).parse(request(**sent))
+
+
+def test_min_tokens_goes_no_further_where_nothing_ends_the_text() -> None:
+    """TensorRT-LLM 1.2 would ban the vocabulary's last token instead (pull request 12358)."""
+    sent = {"sampling_param_min_tokens": one(5), "sampling_param_ignore_eos": one(1, np.bool_)}
+    (prompt,) = parser().parse(request(**sent)).prompts
+    assert "min_tokens" not in prompt.sampling
+    assert prompt.sampling["ignore_eos"]
+
+
+def test_the_models_end_tokens_unless_they_are_ignored() -> None:
+    ends = frozenset({7, 8})
+    (prompt,) = parser(end_ids=ends).parse(request()).prompts
+    (ignoring,) = parser(end_ids=ends).parse(request(sampling_param_ignore_eos=one(1, np.bool_))).prompts
+    assert (prompt.end_ids, ignoring.end_ids) == (ends, frozenset())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
@@ -57,6 +58,35 @@ def test_a_chat_s_prompt_is_its_template_s_tokens_without_others(tmp_path: Path)
     model = ChatModel(folder)
     assert model.decode(tensors["input_ids"][0].tolist()) == "systemxusera\nb", "parts are lines"
     assert tensors["input_ids"][0, -1] == 0, "the end token, as the template wrote it"
+
+
+TURNS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}END{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "sent", "stops", "reason"),
+    [
+        (TURNS.replace("END", "<|im_end|>\n"), {}, [b"<|im_end|>"], "no file names it"),
+        (TURNS.replace("END", "<|im_end|>"), {"stop": ["x"]}, [b"x", b"<|im_end|>"], "beside the client's"),
+        (TURNS.replace("END", "<|im_end|>"), {"ignore_eos": True}, [], "nothing is to end it"),
+        (TURNS.replace("END", "<|endoftext|>"), {}, [], "the models know it"),
+        (TURNS.replace("END", " over"), {}, [], "words are no token"),
+        ("{{ messages[7].role }}", {}, [], "the template takes no such chat"),
+    ],
+)
+def test_a_turn_of_a_chat_ends_where_its_template_ends_one(
+    tmp_path: Path, template: str, sent: dict[str, Any], stops: list[bytes], reason: str
+) -> None:
+    folder = tokenizer_folder(tmp_path, template)
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|im_end|>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    chat = {**CHAT, "messages": [{"role": "user", "content": "x"}] * 8, **sent}
+    with client(triton := FakeTriton(*ANSWER), folder) as http:
+        assert http.post("/v1/chat/completions", json=chat).status_code == 200
+    [([tensors], _)] = triton.calls
+    found = tensors.get("stop_words")
+    assert ([] if found is None else found.reshape(-1).tolist()) == stops, reason
 
 
 def test_a_stream_is_events_that_end_with_done(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tandem_serving.openai.api import ChatRequest, CompletionRequest
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.tensors import explained, tensors
 from tandem_serving.openai.triton import MODELS
+from tandem_serving.requests.refused import RefusedParameters
 
 BLS, LLMAPI = MODELS["BLS"], MODELS["LLMAPI"]
 GREEDY = {"temperature": 0}
@@ -162,6 +163,39 @@ def test_what_the_mode_cannot_is_refused_by_its_name(model: Any, sent: dict[str,
     with pytest.raises(ApiError) as refused:
         tensors(model, request(**sent), ["x"])
     assert (refused.value.param or "").startswith(name)
+
+
+NO_SEEDS = RefusedParameters({"seed": "the engine draws all from one generator; leave it out"})
+NO_DRAWS = RefusedParameters({"temperature": "the engine draws nothing; send temperature 0", "top_p": "likewise"})
+
+
+@pytest.mark.parametrize(
+    ("refused", "sent", "name", "reason"),
+    [
+        (NO_SEEDS, {"seed": 7}, "seed", "it would repeat nothing"),
+        (NO_DRAWS, {}, "temperature", "OpenAI samples where no temperature is sent"),
+    ],
+)
+def test_what_the_engine_would_drop_is_refused_by_its_name(
+    refused: RefusedParameters, sent: dict[str, Any], name: str, reason: str
+) -> None:
+    with pytest.raises(ApiError) as error:
+        tensors(LLMAPI, request(**sent), ["x"], refused=refused)
+    assert (error.value.status, error.value.param, error.value.code) == (400, name, "unsupported_parameter"), reason
+    assert str(error.value) == f"{name} is not supported: {refused.why[name]}"
+
+
+def test_an_engine_that_drops_seeds_gets_none() -> None:
+    """Without one of the client's each choice has one that is drawn: the model would refuse it."""
+    sent = tensors(LLMAPI, request(n=2), ["x"], refused=NO_SEEDS)
+    assert [set(each) & {"sampling_param_seed"} for each in sent] == [set(), set()]
+    assert "sampling_param_temperature" in sent[0]
+
+
+def test_seeds_and_limits_of_greedy_requests_pass() -> None:
+    [made] = tensors(LLMAPI, request(temperature=0, seed=7, top_p=0.5), ["x"], refused=NO_SEEDS)
+    assert "sampling_param_seed" not in made
+    assert tensors(LLMAPI, request(temperature=0, top_p=0.5), ["x"], refused=NO_DRAWS)
 
 
 @pytest.mark.parametrize(

@@ -323,6 +323,60 @@ def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path
     assert checks(pair)["PairCompatible"]["reason"] == "TokenizerDiffers"
 
 
+def bf16(folder: Path) -> None:
+    edit("config.json", torch_dtype="bfloat16")(folder)
+
+
+DIFFERENCES: list[tuple[str, list[Change], str]] = [
+    # why, changes to the target's folder, the warning; "": none
+    ("nothing differs", [], ""),
+    (
+        "a fine-tuned chat model",
+        [edit("generation_config.json", eos_token_id=0), edit("tokenizer_config.json", eos_token="!")],
+        "warning: generation_config.json ends texts at <|endoftext|> (0), tokenizer_config.json at ! (1): each of",
+    ),
+    (
+        "the list has the tokenizer's",
+        [edit("generation_config.json", eos_token_id=[0, 1]), edit("tokenizer_config.json", eos_token="!")],
+        "",
+    ),
+    (
+        "config.json is all there is",
+        [edit("config.json", eos_token_id=5), edit("tokenizer_config.json", eos_token="!")],
+        "warning: config.json ends texts at",
+    ),
+    (
+        "a shorter limit of the tokenizer",
+        [edit("tokenizer_config.json", model_max_length=64)],
+        "model_max_length 64, the model a context of 128 tokens: requests of up to 128 are served",
+    ),
+    ("no limit of the tokenizer", [edit("tokenizer_config.json", model_max_length=10**30)], ""),
+    (
+        "two templates",
+        [write("chat_template.jinja", b"a"), edit("tokenizer_config.json", chat_template="b")],
+        "warning: chat_template.jinja and tokenizer_config.json have different chat templates: the first",
+    ),
+    (
+        "one template twice",
+        [write("chat_template.jinja", b"a\n"), edit("tokenizer_config.json", chat_template="a")],
+        "",
+    ),
+    ("another dtype", [bf16], "warning: config.json says dtype bfloat16, the embedding is F16"),
+    ("the dtype of the weights", [edit("config.json", dtype="float16")], ""),
+]
+
+
+@pytest.mark.parametrize(("why", "changes", "warning"), DIFFERENCES, ids=[row[0] for row in DIFFERENCES])
+def test_files_that_differ_are_warned_about(
+    pair: dict[str, Any], why: str, changes: list[Change], warning: str
+) -> None:
+    for change in changes:
+        change(Path(pair["target"]["path"]))
+    found = checks(pair)["ModelsReady"]
+    assert found["status"] == "True"
+    assert (warning in found["message"]) if warning else ("warning" not in found["message"]), why
+
+
 def as_bin(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from support.serving.model_folders import ModelFolder
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.preprocessing import Preprocessor, decode_batch
 from tandem_serving.requests.tensors import Array
@@ -70,3 +71,17 @@ def test_texts_are_cut_to_their_lengths(tokenizer: Tokenizer) -> None:
         decode_batch(tokenizer, filled, np.array([[len(ids) + 1]], np.int32))
     with pytest.raises(RequestError, match=r"send \[n, beams, m\]"):
         decode_batch(tokenizer, tokens[0], np.array([[1]], np.int32))
+
+
+def test_further_end_tokens_are_stop_words(model_folder: ModelFolder) -> None:
+    folder = model_folder("ends")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [0, 7, 9]}')
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    preprocessor = Preprocessor(Tokenizer(folder), 300, special=True)
+    found = preprocessor.run(query(STOP_WORDS_DICT=strings(["in"], [""])))
+    assert found["OUT_END_ID"].tolist() == [[0], [0]]
+    word = Tokenizer(folder).encode("in")
+    assert found["STOP_WORDS_IDS"][0, 0, : len(word) + 2].tolist() == [*word, 7, 9]
+    assert found["STOP_WORDS_IDS"][1, :, :2].tolist() == [[7, 9], [1, 2]]
+    own = preprocessor.run(query(END_ID=np.array([[3], [3]], np.int32)))
+    assert own["STOP_WORDS_IDS"].shape == (2, 2, 0)

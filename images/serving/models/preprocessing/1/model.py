@@ -20,8 +20,9 @@ class TritonPythonModel:
         """Load the tokenizer that config.pbtxt names."""
         parameters = entry.parameters(args)
         special = (parameters.get("add_special_tokens") or "true").lower() == "true"
-        vocab_size = checkpoint.read_limits(Path(parameters["target_model_path"])).vocab_size
-        self._pre = preprocessing.Preprocessor(Tokenizer(Path(parameters["tokenizer_dir"])), vocab_size, special)
+        model = Path(parameters["target_model_path"])
+        tokenizer = Tokenizer(Path(parameters["tokenizer_dir"]), model)
+        self._pre = preprocessing.Preprocessor(tokenizer, checkpoint.read_limits(model).vocab_size, special)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One response a request."""
