@@ -111,7 +111,7 @@ def test_a_target_call_that_hangs_for_one_sequence_is_not_waited_for_by_the_othe
     start: Start, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(in_flight, "TARGET_LATE", 0.5)
-    monkeypatch.setattr(in_flight, "PROMPT_LATE", 0.5)
+    monkeypatch.setattr(in_flight, "FIRST_LATE", 0.5)
     held, go, shared = threading.Event(), threading.Event(), list[MockCall]()
 
     def hang(role: str, call: MockCall) -> None:
