@@ -40,8 +40,9 @@ class InFlightBatch:
     """An engine call that began at `started`, and is late at `late` (monotonic seconds). Given up, it is stopped
     again at `stop_at`, then after `pause` seconds.
 
-    `left`: rows without an answer, by row. `heard`: when it began, or its latest part came. `ahead`: its new prompts, in steps, as long as nothing came of it. `again`: it was asked
-    for before, and nothing came of it yet. `server_round`: what the server reported of it.
+    `left`: rows without an answer, by row. `heard`: when it began, or its latest part came. `ahead`: its new prompts,
+    in steps, as long as nothing came of it. `again`: it was asked for before, and nothing came of it yet.
+    `server_round`: what the server reported of it.
     """
 
     batch: Batch[BlsSequence]
@@ -124,7 +125,7 @@ class InFlightBatches:
     def came(self, in_flight: InFlightBatch, now: float) -> None:
         """An answer of it came, or a part."""
         engine = self._engines[in_flight.batch.role]
-        engine.heard, engine.answered = now, max(engine.answered, in_flight.heard)
+        engine.heard, engine.answered = now, max(engine.answered, in_flight.started)
         in_flight.heard, in_flight.again = now, False
         self._prompts_done(in_flight)
 
@@ -184,7 +185,7 @@ class InFlightBatches:
     def _is_busy(self, in_flight: InFlightBatch) -> bool:
         """Whether its engine answers, but nothing that was asked for later."""
         engine = self._engines[in_flight.batch.role]
-        return engine.answered <= in_flight.heard < engine.heard
+        return engine.answered <= in_flight.started < engine.heard
 
     def _patience(self, in_flight: InFlightBatch) -> float:
         """How long a call may take, or a stream until its first part."""

@@ -202,19 +202,28 @@ EVIDENCE = [
     (["before"], False, "what was asked for before: it may be at work on ours"),
     (["after"], True, "what was asked for after it"),
     (["before", "after"], True, "both"),
+    (
+        ["part of a stream"],
+        False,
+        "of what was asked for before: it may hold the room of ours",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("answers", "late", "why"), EVIDENCE, ids=[why for *_, why in EVIDENCE])
 def test_a_call_is_late_twice_only_where_its_answer_is_lost(answers: list[str], late: bool, why: str) -> None:
     calls = Calls()
-    others = {"before": calls.begin("target", 1)}
+    others = {"before": calls.begin("target", 1), "part of a stream": calls.begin("target", 1, via="stream")}
     calls.now += 1
     in_flight = calls.begin("target", 1, again=True)
     calls.now += 1
     others["after"] = calls.begin("target", 1)
     for name in answers:
-        calls.end(others[name], 1.0)
+        if name == "part of a stream":
+            calls.now += 1
+            calls.in_flight.part_came(others[name], calls.now, 1)
+        else:
+            calls.end(others[name], 1.0)
     assert (in_flight in calls.late(PATIENT * FIRST_LATE)) is late, why
 
 

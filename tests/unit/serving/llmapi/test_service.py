@@ -23,7 +23,9 @@ from support.serving.llmapi import (
 )
 from tandem_serving import metrics as m
 from tandem_serving import threads
+from tandem_serving.engine import health
 from tandem_serving.errors import ServingError
+from tandem_serving.llmapi import tasks
 from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.requests.active import ActiveRequest, ActiveRequests
 
@@ -79,6 +81,17 @@ def test_whatever_ends_a_request_ends_its_calls(start: Start, ending: str, code:
     error = answer.wait().error
     assert error and (error.code, message in str(error)) == (code, True)
     eventually(lambda: all(call.aborted for call in site.engine.calls), "aborted")
+
+
+def test_a_sequence_whose_answer_is_lost_ends_by_itself(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine answers those that came later."""
+    monkeypatch.setattr(health, "NEW", 0.5)
+    site = start(running=3)
+    lost = site.ask(HANGS)
+    eventually(lambda: site.ask(b"x").wait().error is None and lost.over.is_set(), "its client is told")
+    assert lost.error and (lost.error.code, str(lost.error)) == ("UNAVAILABLE", tasks.LOST)
+    eventually(lambda: site.engine.calls[0].aborted, "aborted")
+    assert site.service.healthy
 
 
 def test_a_client_who_leaves_before_the_first_step_costs_the_engine_nothing(
