@@ -164,7 +164,11 @@ class Unary:
             return self._together([future.result() for future in futures])
 
     def _wait(
-        self, futures: list[Future[dict[str, Array]]], sender: Any, calls: dict[str, list[Any]], late: Callable[[], bool]
+        self,
+        futures: list[Future[dict[str, Array]]],
+        sender: Any,
+        calls: dict[str, list[Any]],
+        late: Callable[[], bool],
     ) -> None:
         """Until all are over; those of a client that is gone, or that are late, are stopped. Raises EngineError."""
         stopping: list[Future[None]] = []
