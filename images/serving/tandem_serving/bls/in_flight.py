@@ -206,7 +206,8 @@ class InFlightBatches:
         longest = self._draft_timeout
         if draft is None:
             return longest + min(longest, FIRST_LATE if target is None else max(TARGET_LATE, target))
-        return min(longest, max(DRAFT_LATE, draft)) + min(longest, FIRST_LATE if target is None else target)
+        both = min(longest, draft) + min(longest, FIRST_LATE if target is None else target)
+        return min(2 * longest, max(DRAFT_LATE, both))
 
     def _prompts_done(self, in_flight: InFlightBatch) -> None:
         self._engines[in_flight.batch.role].ahead -= in_flight.ahead
