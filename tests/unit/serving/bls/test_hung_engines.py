@@ -75,6 +75,8 @@ class Site:
 
     def send(self, batches: Iterable[Batch[BlsSequence]]) -> None:
         for batch in batches:
+            asked = [(row.call.ids.tolist(), self.tokens[row.sequence]) for row in batch.rows]
+            assert all(ids == tokens for ids, tokens in asked), "each call is about all that was delivered"
             in_flight = self.rounds.sent(batch, self.now)
             if batch.role == "draft":
                 self.drafts.append((self.now, in_flight))
@@ -175,6 +177,24 @@ def test_a_draft_engine_that_hangs_is_tried_by_one_at_a_time(how: dict[str, Any]
     site.check()
 
 
+def test_a_new_prompt_waits_for_nobody_who_tries_the_draft_engine() -> None:
+    site = Site()
+    site.run(3.0)
+    site.lost = lambda call: call.batch.role == "draft"
+
+    def tried() -> bool:
+        return any(len(call.batch.rows) == 1 and not call.given_up for _, call in site.drafts if call in site.calls)
+
+    tries = (site.run(2 * WATCH) or tried() for _ in range(50))
+    assert any(tries)
+    new, begun = site.sequence(50, streams=False), site.now
+    site.rounds.admit([new])
+    site.run(4 * STEP)
+    assert site.gains[new], "it has its first token"
+    assert tried()
+    assert site.now < begun + DRAFT_LATE
+
+
 @sites
 def test_drafts_come_back_with_their_engine(how: dict[str, Any], what: str) -> None:
     site = Site(**how)
@@ -210,7 +230,7 @@ def test_one_lost_draft_answer_is_waited_for_once(how: dict[str, Any], what: str
 
 
 def is_stream(call: InFlightBatch) -> bool:
-    return call.batch.via == "stream"
+    return call.batch.via == "stream" and call.heard > call.started  # parts of it came
 
 
 def is_verification(call: InFlightBatch) -> bool:
