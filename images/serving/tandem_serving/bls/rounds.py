@@ -341,13 +341,21 @@ class Rounds:
         # Which engine failed shows when each sequence asks both by itself; what joins others may fail with them.
         together = len(batch.rows) > 1 or (batch.via == "round" and not in_flight.given_up) or batch.via == "join"
         if rows and batch.role == "draft" and (batch.via == "engine" or in_flight.given_up):
-            self._breaker.failed(self._clock(), late=in_flight.given_up)
+            self._draft_failed(error, late=in_flight.given_up)
         if len(rows) > 1:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
         for row in rows:
             if row.sequence.alive:
                 with self._ends_alone(row.sequence):
                     self._fail_row(in_flight, row, together, error)
+
+    def _draft_failed(self, error: ServingError, late: bool) -> None:
+        """Where the draft engine is down, those that were to ask it next do not, either."""
+        self._breaker.failed(self._clock(), late)
+        for row in [] if self._breaker.closed else self._schedule.withdraw("draft"):
+            if row.sequence.alive:
+                with self._ends_alone(row.sequence):
+                    self._without_draft(row.sequence, error, for_good=False)
 
     def _fail_row(self, in_flight: InFlightBatch, row: Row[BlsSequence], together: bool, error: ServingError) -> None:
         sequence, batch, late = row.sequence, in_flight.batch, in_flight.given_up
