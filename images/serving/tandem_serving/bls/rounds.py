@@ -180,10 +180,11 @@ class Rounds:
         return min(sequence.draft_length, self._policy.length(sequence))
 
     def _may_draft(self) -> bool:
-        if self._in_flight.lost_drafts >= MOST_LOST:
-            return False
-        unanswered = sum(batch.role == "draft" for batch in self._out) > self._in_flight.lost_drafts
-        return self._breaker.closed or (not unanswered and self._breaker.may_try(self._clock()))
+        lost = self._in_flight.lost_drafts
+        if lost >= MOST_LOST or self._breaker.closed:
+            return lost < MOST_LOST
+        unanswered = sum(batch.role == "draft" for batch in self._out) > lost
+        return not unanswered and self._breaker.may_try(self._clock())
 
     def _ask(self, sequence: BlsSequence, call: Call, again: bool = False) -> None:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.
@@ -366,7 +367,7 @@ class Rounds:
         elif together and not late:
             self._ask(sequence, row.call)
         elif batch.role == "draft":
-            self._without_draft(sequence, error, for_good=len(batch.rows) == 1)
+            self._without_draft(sequence, error, for_good=len(batch.rows) == 1 and batch.via == "engine")
         else:
             self._fail(sequence, error)
 
