@@ -253,7 +253,7 @@ def test_what_joins_a_round_may_bring_more_than_was_asked_for(calls: Calls) -> N
 
 
 def test_streams_are_read_together(target: EngineModel, calls: Calls) -> None:
-    parts = {
+    parts: dict[str, Array] = {
         "stream_number": np.array([[5, 6]], np.int64),
         "stream_start": np.array([[0, 2]], np.int32),
         "stream_length": np.array([[1, 2]], np.int32),

@@ -112,7 +112,8 @@ def test_the_engine_is_judged_by_what_it_has_to_do(
 
     monkeypatch.setattr(EngineHealth, "started", keep)
     site = start(canary=0)
-    for more in ({}, {"sampling_param_top_k": np.array([5])}):
+    others: list[dict[str, Any]] = [{}, {"sampling_param_top_k": np.array([5])}]
+    for more in others:
         assert site.ask(prompt, max_tokens=50, **asked, **more).wait().error is None
     assert [work for work, _ in told] == pytest.approx([steps, steps]), why
     assert len({kind for _, kind in told}) == 2, "sampling may be code that is compiled"
