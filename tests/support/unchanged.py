@@ -2,8 +2,11 @@
 
 For tests whose result follows from files alone: simulations with a seed, and tests of what only tests and development
 use. Once all of a module passed, a file in the cache is named by the digest of all that it reads: itself, what it
-imports from this repository, directly or not, each conftest.py above it, and the data that the caller names. It does
+imports from this repository, directly or not, each conftest.py above it, and data. It does
 not run as long as that digest is the same. With an empty cache, as in CI, all run.
+
+Of data that code reads when it runs, this finds by itself what lies in a package that is imported, and what such a
+module names in an expression of a path: `ROOT / "crds"`, `Path(__file__).with_name("data.yaml")`.
 """
 
 import ast
@@ -34,7 +37,7 @@ def add_option(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config, folder: Path, reads: Mapping[str, Sequence[str]]) -> None:
     """Leave out modules below `folder` if `--skip-unchanged` is given. `reads`: by the start of a test module's path
-    below it, what its tests read beside Python modules: files and folders, from the repository's root."""
+    below it, what its tests read that is not found: files and folders, from the repository's root."""
     if config.option.skip_unchanged:
         config.pluginmanager.register(plugin(config, folder, reads), f"unchanged {folder}")
 
@@ -109,14 +112,18 @@ def digest(module: Path, paths: Iterable[str]) -> str:
 
     Raises FileNotFoundError where one of `paths` does not exist.
     """
-    conftests = [folder / "conftest.py" for folder in module.parents if folder.is_relative_to(ROOT)]
-    read = {*ALWAYS, *_imported(module)}.union(*map(_imported, filter(Path.exists, conftests)))
-    for path in paths:
-        read.update(_files(ROOT / path))
     made = hashlib.sha256(f"{module.relative_to(ROOT)} {sys.version}".encode())
-    for file in sorted(read):
+    for file in sorted(files_read(module, paths)):
         made.update(f"{file.relative_to(ROOT)} {_content(file)}\n".encode())
     return made.hexdigest()
+
+
+def files_read(module: Path, paths: Iterable[str] = ()) -> set[Path]:
+    """What this test module reads, `paths` included. Raises FileNotFoundError."""
+    conftests = [folder / "conftest.py" for folder in module.parents if folder.is_relative_to(ROOT)]
+    modules = _imported(module).union(*map(_imported, filter(Path.exists, conftests)))
+    data = (_beside(file.parent) for file in modules if (file.parent / "__init__.py").exists())
+    return modules.union(ALWAYS, *data, *map(_named, modules), *(_files(ROOT / path) for path in paths))
 
 
 def _imported(module: Path) -> set[Path]:
@@ -131,10 +138,15 @@ def _imported(module: Path) -> set[Path]:
 
 
 @cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes())
+
+
+@cache
 def _imports(file: Path) -> list[Path]:
     """Modules of the repository that a file imports by an import statement, wherever it stands."""
     names: list[tuple[str, Path | None]] = []
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    for node in ast.walk(_tree(file)):
         if isinstance(node, ast.Import):
             names += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -152,6 +164,40 @@ def _modules(name: str, folder: Path | None) -> Iterator[Path]:
             path /= part
             candidates = (path / "__init__.py", path.with_suffix(".py"))
             yield from filter(Path.is_file, candidates)
+
+
+@cache
+def _beside(package: Path) -> frozenset[Path]:
+    """Data of a package: files below it that are not Python's, but for those of packages in it."""
+    found: set[Path] = set()
+    for path in package.iterdir():
+        if path.is_file() and path.suffix != ".py":
+            found.add(path)
+        elif path.is_dir() and path.name != "__pycache__" and not (path / "__init__.py").exists():
+            found |= _beside(path)
+    return frozenset(found)
+
+
+@cache
+def _named(module: Path) -> frozenset[Path]:
+    """Files that a module names in expressions of paths, from its folder or one above it; of folders all of theirs.
+
+    Whole trees of packages are not meant: what is read in them are modules."""
+    names = filter(None, map(_name, ast.walk(_tree(module))))
+    folders = [folder for folder in module.parents if folder.is_relative_to(ROOT)]
+    paths = {(folder / name).resolve() for name in names for folder in folders if (folder / name).exists()}
+    inside = {path for path in paths if path.is_relative_to(ROOT) and path not in (ROOT, *PACKAGES)}
+    return frozenset(file for path in inside for file in _files(path))
+
+
+def _name(node: ast.AST) -> str:
+    """What is constant of the end of a path: `a/b` of `ROOT / "a" / "b"`; "": it is no path."""
+    match node:
+        case ast.BinOp(left, ast.Div(), ast.Constant(str(name))):
+            return f"{_name(left)}/{name}".lstrip("/")
+        case ast.Call(ast.Attribute(attr="with_name" | "joinpath") | ast.Name("Path"), [ast.Constant(str(name)), *_]):
+            return name.lstrip("/")
+    return ""
 
 
 @cache

@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from cluster.ports import free_port
+from tandem_serving.boot import shared_memory
 from triton.pulse import PULSE
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
+PREFIX = "tandem-"
+"""Of the names of our servers' shared memory."""
 FAULTS = Path(__file__).with_name("faults")
 START_SECONDS = 300.0
 HUNG_SECONDS = 60.0
@@ -95,7 +98,7 @@ class TritonServer:
         self.repository = repository
         self.ports = Ports(0, 0, 0)
         self._options = options or Options.default()
-        self.shm_prefix = f"tandem-{uuid.uuid4().hex}-"
+        self.shm_prefix = f"{PREFIX}{uuid.uuid4().hex}-"
         self._home = Path("/nonexistent")
         self._process: subprocess.Popen[bytes] | None = None
         self._ready_at = 0.0
@@ -172,6 +175,7 @@ class TritonServer:
                     raise
 
     def _start(self) -> None:
+        shared_memory.clear([f"{shared_memory.OPTION}{PREFIX}"])  # of test runs that were killed
         self.running.add(self)
         self._ready_at = 0.0
         self.ports = Ports(free_port(), free_port(), free_port())

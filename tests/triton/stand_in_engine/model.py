@@ -39,6 +39,10 @@ DRAFT_REPEATS, TARGET_REPEATS = 1041, 1042
 """The engine ignores exclude_input_in_output."""
 STREAM_BREAKS = 1043
 """A stream fails after some tokens."""
+DRAFT_LOST = 1051
+"""The draft engine never answers, and no stop ends that."""
+LOSES_TARGET, LOSES_DRAFT = 2000, 3000
+"""With a hundred numbers and a call's number added, 2000 + 100 * i + n: call n with this seed is never answered."""
 HANG_SECONDS = 600.0
 """Longer than any client waits: what goes on before has not waited for it."""
 SURE_SECONDS = 0.25
@@ -128,6 +132,9 @@ class TritonPythonModel:
             self._seeds.update(seeds)
             self._callers.add(call_id.rpartition("-")[0])
             self._ahead += call_id.endswith(".ahead")
+            lost = self._lost(seeds)
+        if lost:
+            return
         if not self._hanging(call_id, tensors).isdisjoint(seeds):
             self._hang(call_id)
         if self._step:
@@ -161,6 +168,12 @@ class TritonPythonModel:
         always, sometimes = (DRAFT_HANGS, AHEAD_HANGS) if self._draft else (TARGET_HANGS, VERIFICATION_HANGS)
         meant = call_id.endswith(".ahead") if self._draft else "draft_input_ids" in tensors
         return {always, *([sometimes] if meant else [])}
+
+    def _lost(self, seeds: list[int]) -> bool:
+        """Whether a call with these seeds is never answered. Under the lock."""
+        first = LOSES_DRAFT if self._draft else LOSES_TARGET
+        always = self._draft and DRAFT_LOST in seeds
+        return always or any(first < seed < first + 1000 and self._seeds[seed] == seed % 100 for seed in seeds)
 
     def _hang(self, call_id: str) -> None:
         """Until the call is stopped, or all that hang are let go."""

@@ -16,9 +16,17 @@ FILES = {
     "tests/unit/one/other.py": "",
     "operator/first/__init__.py": "",
     "operator/first/second/__init__.py": "def later():\n    import json, first.fourth as fourth",
-    "operator/first/second/third.py": "",
+    "operator/first/second/third.py": "ROOT / 'crds'; HERE / 'charts' / 'own'; P(__file__).with_name('by_name')",
     "operator/first/fourth.py": "",
     "operator/first/fifth.py": "",
+    "operator/first/data.yaml": "",
+    "operator/first/templates/deep/some.j2": "",
+    "operator/first/sixth/__init__.py": "",
+    "operator/first/sixth/data.yaml": "",
+    "operator/first/second/by_name/model": "",
+    "crds/some.yaml": "",
+    "charts/own/values.yaml": "",
+    "docs/page.md": "",
     "data/file": "",
 }
 MODULE = "tests/unit/one/test_it.py"
@@ -36,9 +44,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def forget() -> None:
+    """What was read of files, which may have changed."""
+    for known in (unchanged._tree, unchanged._imports, unchanged._content, unchanged._beside, unchanged._named):
+        known.cache_clear()
+
+
 def digest(root: Path) -> str:
-    unchanged._imports.cache_clear()
-    unchanged._content.cache_clear()
+    forget()
     return unchanged.digest(root / MODULE, ["data"])
 
 
@@ -51,6 +64,13 @@ READ = [
     ("tests/unit/conftest.py", True, "fixtures"),
     ("tests/requirements.txt", True, "versions of libraries"),
     ("data/file", True, "data that is named"),
+    ("operator/first/data.yaml", True, "data of a package that is imported"),
+    ("operator/first/templates/deep/some.j2", True, "in a folder of it"),
+    ("crds/some.yaml", True, "in a folder that such a module names"),
+    ("charts/own/values.yaml", True, "part by part"),
+    ("operator/first/second/by_name/model", True, "beside it"),
+    ("operator/first/sixth/data.yaml", False, "nothing imports that package"),
+    ("docs/page.md", False, "nothing names it"),
     ("operator/first/fifth.py", False, "nothing imports it"),
     ("tests/unit/one/other.py", False, "nothing imports it"),
 ]
@@ -62,6 +82,24 @@ def test_the_digest_is_of_what_is_read(root: Path, file: str, is_read: bool, rea
     assert digest(root) == before
     (root / file).write_text((root / file).read_text() + "\n")
     assert (digest(root) != before) == is_read, reason
+
+
+TESTS = "tests/unit"
+OURS = [
+    ("simulation/test_interleavings.py", "operator/tandem/profiles.yaml"),
+    ("simulation/test_interleavings.py", "operator/tandem/render/v1/repository/tensorrt_llm_bls/config.pbtxt.j2"),
+    ("simulation/test_interleavings.py", "tests/data/input/draft-target.yaml"),
+    ("../triton/test_upstream_clients.py", "operator/tandem/profiles.yaml"),
+    ("../triton/test_upstream_clients.py", "operator/tandem/render/v1/repository/_engine.pbtxt.j2"),
+    ("local_cluster/test_audit_log.py", "crds/speculativeinferenceservices.yaml"),
+    ("chart/test_objects.py", "charts/tandem/values.yaml"),
+]
+
+
+@pytest.mark.parametrize(("module", "file"), OURS)
+def test_what_our_tests_read_is_found(module: str, file: str) -> None:
+    """In this repository, without a word of any conftest.py."""
+    assert unchanged.ROOT / file in unchanged.files_read((unchanged.ROOT / TESTS / module).resolve())
 
 
 def test_a_file_that_is_added_to_a_folder_counts(root: Path) -> None:
@@ -92,9 +130,8 @@ def run(root: Path, *outcomes: bool, **options: Any) -> bool:
 def test_what_passed_is_left_out_until_it_changes(root: Path) -> None:
     assert not run(root, True, True)
     assert run(root)
-    unchanged._content.cache_clear()
     (root / MODULE).write_text("pass")
-    unchanged._imports.cache_clear()
+    forget()
     assert not run(root)
 
 

@@ -85,6 +85,7 @@ class EngineModel:
         # Triton adds this class to pb_utils only once the model is initialized.
         self._memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
         self._stops = ThreadPoolExecutor(32, thread_name_prefix=f"stop-{role}")
+        self._stopping: set[str] = set()
         self._unstopped = Survived("an engine call could not be stopped")
 
     lengths = "request_output_len"
@@ -126,8 +127,10 @@ class EngineModel:
         return found
 
     def stop(self, request_id: str) -> None:
-        """Ask the engine to end a call; returns at once."""
-        self._stops.submit(self._stop, request_id)
+        """Ask the engine to end a call, unless it has not answered that yet; returns at once."""
+        if request_id not in self._stopping:
+            self._stopping.add(request_id)
+            self._stops.submit(self._stop, request_id)
 
     def close(self) -> None:
         """End the threads."""
@@ -140,6 +143,7 @@ class EngineModel:
         # Whatever the answer says: the call's own response has how it ended.
         with self._unstopped, contextlib.suppress(EngineError):
             self.execute(request_id, tensors, _TOKENS)
+        self._stopping.discard(request_id)
 
 
 class RoundModel(EngineModel):

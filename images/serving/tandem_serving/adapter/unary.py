@@ -2,7 +2,8 @@
 
 Triton refuses unary calls to decoupled models, and upstream's clients make them. Requests run on threads, as
 many as the decoupled model runs at once; those beyond wait here, counted as waiting. Above a bound they are refused,
-as are those that wait for longer than `queue_timeout_seconds`.
+as are those that wait for longer than `queue_timeout_seconds`. The decoupled model ends a request by itself after
+`request_timeout_seconds`; one that it does not answer even then ends here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +40,7 @@ from tandem_serving.errors import (
     ServingError,
     Survived,
 )
-from tandem_serving.parameters import queue_timeout
+from tandem_serving.parameters import number, queue_timeout
 from tandem_serving.requests.request_parameters import ONE_RESPONSE
 from tandem_serving.requests.tensors import Array
 
@@ -48,9 +49,12 @@ log = logging.getLogger("tandem.unary")
 CANCEL_POLL_SECONDS = 0.1
 JITTER_SECONDS = 0.05
 WATCH_SECONDS = 0.1
+LATER = 10.0
+"""Seconds that the decoupled model has to end a request whose time is over."""
 # The flag by which clients ask for a stream: upstream's BLS and LLM-API models name it differently.
 STREAM = ("stream", "streaming")
 STOP = "stop"
+NO_ANSWER = "it does not answer in time: send the request again, or to another replica"
 
 
 class Unary:
@@ -66,6 +70,7 @@ class Unary:
         running = int(parameters.get("max_running_sequences") or "64")
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
         self._queue_timeout = queue_timeout(parameters)
+        self._most_seconds = LATER + number(parameters, "request_timeout_seconds", float, "600", 0.001)
         self._metrics = m.Metrics((m.REFUSED, m.FAULTS))
         self._queue: RequestQueue[Any] = RequestQueue(self._queue_timeout)
         self._count = 0
@@ -76,7 +81,8 @@ class Unary:
         self._prefix = f"unary-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
         self._requests = ThreadPoolExecutor(running, thread_name_prefix="request")
-        self._calls = ThreadPoolExecutor(running, thread_name_prefix="call")
+        # For each request its call, those that stop it, and one that was never answered.
+        self._calls = ThreadPoolExecutor(3 * running, thread_name_prefix="call")
         self._watching = threads.start("watch", self._watch)
 
     def execute(self, requests: list[Any]) -> None:
@@ -154,13 +160,32 @@ class Unary:
             named = json.loads(request.parameters() or "{}")  # for the decoupled model to check
             made = [self._call(*call, outputs, named) for call in calls.items()]
             futures = [self._calls.submit(_collect, each) for each in made]
-            while wait(futures, CANCEL_POLL_SECONDS).not_done:
-                if sender.is_cancelled():
-                    for call in calls.items():
-                        self._stop(*call)  # again while it runs: a stop that overtook the call ended nothing
-                    # Not in step with others: Triton takes instances in turn, and each of two would get the other's.
-                    time.sleep(random.uniform(0, JITTER_SECONDS))
+            self._wait(futures, sender, calls, self._bound(inputs))
             return self._together([future.result() for future in futures])
+
+    def _wait(
+        self,
+        futures: list[Future[dict[str, Array]]],
+        sender: Any,
+        calls: dict[str, list[Any]],
+        late: Callable[[], bool],
+    ) -> None:
+        """Until all are over; those of a client that is gone, or that are late, are stopped. Raises EngineError."""
+        stopping: list[Future[None]] = []
+        while wait(futures, CANCEL_POLL_SECONDS).not_done:
+            is_late = late()
+            if (is_late or sender.is_cancelled()) and not any(stop.running() for stop in stopping):
+                # Again while it runs: a stop that overtook the call ended nothing.
+                stopping = [self._calls.submit(self._stop, *call) for call in calls.items()]
+                # Not in step with others: Triton takes instances in turn, and each of two would get the other's.
+                time.sleep(random.uniform(0, JITTER_SECONDS))
+            if is_late:
+                raise EngineError(f"{self._model}: {NO_ANSWER}", "UNAVAILABLE")
+
+    def _bound(self, inputs: list[Any]) -> Callable[[], bool]:
+        """Whether a request that begins now is late, to be asked while it runs."""
+        end = time.monotonic() + self._most_seconds
+        return lambda: time.monotonic() > end
 
     def _call(self, call_id: str, inputs: list[Any], outputs: list[str], named: Iterable[str]) -> Any:
         return pb_utils.InferenceRequest(

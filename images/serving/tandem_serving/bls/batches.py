@@ -25,7 +25,7 @@ class BatchKey(NamedTuple):
 class Row(NamedTuple, Generic[S]):
     """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`.
 
-    `stream`: a number to read its tokens by while it runs, or 0.
+    `stream`: a number to read its tokens by while it runs, or 0. `again`: it was asked for before, and was late.
     """
 
     sequence: S
@@ -33,6 +33,7 @@ class Row(NamedTuple, Generic[S]):
     key: Hashable
     own: bool = False
     stream: int = 0
+    again: bool = False
 
 
 @dataclass(eq=False)

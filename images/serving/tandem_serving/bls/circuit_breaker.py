@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class CircuitBreaker:
-    """Keeps sequences from waiting for a draft engine that is down: no drafts for a while after `FAILURES`
-    calls in a row (one bad request is not an engine that is down).
+    """Keeps sequences from waiting for a draft engine that is down: no drafts for a while after `FAILURES` calls in a
+    row (one bad request is not an engine that is down), or after one call that was late, which costs seconds.
 
-    After each pause one sequence tries it again, so that the others need not wait for what may be late. The pause
-    doubles, from `FIRST` to `LONGEST` seconds, until a call works.
+    After each pause one sequence tries it, while no other draft is unanswered: the others need not wait for what may
+    be late. The pause doubles, from `FIRST` to `LONGEST` seconds, until a call works.
     """
 
     FAILURES = 3
@@ -20,19 +20,22 @@ class CircuitBreaker:
         self._until = 0.0
         self._tried = True
 
-    def closed(self, now: float) -> bool:
-        """Whether a draft may be asked for; after a pause the one who asks is the one who tries."""
-        if self._failures < self.FAILURES:
-            return True
+    @property
+    def closed(self) -> bool:
+        """Whether any sequence may ask for a draft."""
+        return self._failures < self.FAILURES
+
+    def may_try(self, now: float) -> bool:
+        """Whether it is time to try; who asks is the one who does, and others wait for a pause."""
         if now < self._until:
             return False
         self._until, self._tried = now + self._pause, True
         return True
 
-    def failed(self, now: float) -> None:
+    def failed(self, now: float, late: bool = False) -> None:
         """The draft engine failed a call, or was late."""
-        self._failures += 1
-        if self._failures >= self.FAILURES and self._tried:  # calls that fail together are one failure
+        self._failures = max(self._failures + 1, self.FAILURES if late else 0)
+        if not self.closed and self._tried:  # calls that fail together are one failure
             self._pause = min(max(self.FIRST, 2 * self._pause), self.LONGEST)
             self._until, self._tried = now + self._pause, False
 

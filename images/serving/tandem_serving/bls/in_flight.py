@@ -1,42 +1,57 @@
 """Batches in flight: which sequences wait for them, which are late, and what they take. Not
-thread-safe."""
+thread-safe.
+
+Each call has a time after which it is *late*, by what steps of its engine take (`call_times`), and by the prompts
+that were asked for before it. A stream's begins anew with each part.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tandem_serving.bls import call_times
 from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.call_times import CallTimes
 from tandem_serving.bls.calls import Output, Role, ServerRound
 from tandem_serving.bls.sequence import BlsSequence
+from tandem_serving.engine.health import LONGEST_LOOK, PROMPT_TOKENS
 
 # So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.
 MOST_LOST = 16
 # Each shared batch whose answer is lost holds up all its rows until it is given up: with so many still under way, no
 # more.
 MOST_LOST_SHARED = 2
-# A call is late when it takes so many times what such calls take, but these seconds at least: a stalled machine or a
-# long prompt in the engine is no lost answer.
-LATE = 20.0
-DRAFT_LATE, TARGET_LATE, PROMPT_LATE = 5.0, 10.0, 30.0
+# Seconds that a call has at least. A draft given up in vain costs little: the target goes on without.
+DRAFT_LATE, TARGET_LATE = 2.0, 5.0
+# Seconds of a call of the target before it is known what such calls take.
+FIRST_LATE = 30.0
+# What the next part of a stream costs, in steps.
+PART = 1 + 1 / PROMPT_TOKENS
+# A call that was late is asked for again, and has so many times as long.
+PATIENT = 4.0
 # Seconds after which a call that goes on is stopped again, twice as many each time: the stop may have overtaken it.
 STOP_AGAIN, SELDOM = 0.1, 10.0
 
 
 @dataclass(eq=False)
 class InFlightBatch:
-    """An engine call that began at `started`, and is given up at `late` (monotonic seconds). Given up, it is stopped
+    """An engine call that began at `started`, and is late at `late` (monotonic seconds). Given up, it is stopped
     again at `stop_at`, then after `pause` seconds.
 
-    `left`: rows without an answer, by row. `server_round`: what the server reported of it.
+    `left`: rows without an answer, by row. `heard`: when it began, or its latest part came. `ahead`: its new prompts,
+    in steps, as long as nothing came of it. `again`: it was asked for before, and nothing came of it yet.
+    `server_round`: what the server reported of it.
     """
 
     batch: Batch[BlsSequence]
     started: float
     left: dict[int, Row[BlsSequence]]
+    heard: float
     late: float = math.inf
+    ahead: float = 0.0
+    again: bool = False
     given_up: bool = False
     stop_at: float = 0.0
     pause: float = STOP_AGAIN
@@ -55,14 +70,26 @@ class InFlightBatch:
         return tokens - self.batch.rows[0].sequence.loop.streamed if self.left else 0
 
 
+@dataclass
+class _Engine:
+    """What is known of an engine: when it `heard` from it, when the latest call began that it `answered`, and new
+    prompts that it has, in steps."""
+
+    times: CallTimes = field(default_factory=CallTimes)
+    heard: float = -math.inf
+    answered: float = -math.inf
+    ahead: float = 0.0
+
+
 class InFlightBatches:
     """`draft_timeout`: seconds of a draft call at most."""
 
     def __init__(self, draft_timeout: float = math.inf) -> None:
-        self.times = CallTimes()
         self._draft_timeout = draft_timeout
+        self._engines: dict[Role, _Engine] = {"draft": _Engine(), "target": _Engine()}
         self._in_flight: dict[InFlightBatch, None] = {}
         self._lost: dict[InFlightBatch, None] = {}
+        self._looked: float | None = None
 
     @property
     def lost(self) -> int:
@@ -70,9 +97,9 @@ class InFlightBatches:
         return len(self._lost)
 
     @property
-    def draft_returns(self) -> bool:
-        """Whether few enough draft calls that were given up are still under way."""
-        return sum(in_flight.batch.role == "draft" for in_flight in self._lost) < MOST_LOST
+    def lost_drafts(self) -> int:
+        """Those of the draft engine."""
+        return sum(in_flight.batch.role == "draft" for in_flight in self._lost)
 
     def shares(self, role: Role) -> bool:
         """Whether sequences may share calls: few enough of those that were given up are still under way."""
@@ -81,20 +108,40 @@ class InFlightBatches:
             < MOST_LOST_SHARED
         )
 
+    def step(self, role: Role) -> float | None:
+        """Seconds of an engine's step; None: not known."""
+        return self._engines[role].times.step
+
     def begin(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call begins."""
-        in_flight = InFlightBatch(batch, started, dict(enumerate(batch.rows)))
-        length = max(row.call.output_len for row in batch.rows)
-        seconds = self.times.expected(batch.role, length)
-        in_flight.late = started + self._patience(batch, seconds)
-        if batch.via == "round":
-            in_flight.late += self._verification(length)
+        in_flight = InFlightBatch(batch, started, dict(enumerate(batch.rows)), started, again=batch.rows[0].again)
+        engine = self._engines[batch.role]
+        in_flight.ahead = call_times.prompts(batch.rows)
+        engine.ahead += in_flight.ahead
+        in_flight.late = started + self._patience(in_flight)
         self._in_flight[in_flight] = None
         return in_flight
+
+    def came(self, in_flight: InFlightBatch, now: float) -> None:
+        """An answer of it came, or a part."""
+        engine = self._engines[in_flight.batch.role]
+        engine.heard, engine.answered = now, max(engine.answered, in_flight.started)
+        in_flight.heard, in_flight.again = now, False
+        self._prompts_done(in_flight)
+
+    def part_came(self, in_flight: InFlightBatch, now: float, tokens: int) -> None:
+        """A part of a stream came, of so many tokens."""
+        engine, began = self._engines["target"], in_flight.heard
+        if began > in_flight.started and engine.heard < now:  # those of the others come in the same moment
+            engine.times.timed(PART * tokens, now - began)
+        self.came(in_flight, now)
+        late = engine.times.late(PART + engine.ahead)
+        in_flight.late = now + (FIRST_LATE if late is None else max(TARGET_LATE, late))
 
     def end(self, in_flight: InFlightBatch, now: float) -> None:
         """It is over."""
         del self._in_flight[in_flight]
+        self._prompts_done(in_flight)
         if in_flight.given_up:
             del self._lost[in_flight]
         elif not in_flight.left:
@@ -103,6 +150,7 @@ class InFlightBatches:
     def give_up(self, in_flight: InFlightBatch) -> None:
         """Nobody waits for it any longer; its thread does."""
         in_flight.given_up = True
+        self._prompts_done(in_flight)
         self._lost[in_flight] = None
 
     def useless(self) -> list[InFlightBatch]:
@@ -114,26 +162,18 @@ class InFlightBatches:
         ]
 
     def late(self, now: float) -> list[InFlightBatch]:
-        """Drafts that take too long, and verifications of several sequences: one lost answer holds up all of them."""
-        return [in_flight for in_flight in self._in_flight if not in_flight.given_up and now > in_flight.late]
+        """Calls that take too long; to be called several times a second.
 
-    def _patience(self, batch: Batch[BlsSequence], seconds: float | None) -> float:
-        """How long a call may take; `seconds`: what such calls without a prompt take, if that is known."""
-        prompt = any(row.call.first for row in batch.rows)
-        if batch.role == "draft":
-            known = math.inf if prompt or seconds is None else max(DRAFT_LATE, LATE * seconds)
-            return min(self._draft_timeout, known)
-        if len(batch.rows) == 1:  # no other sequence waits, and its request has a timeout
-            return math.inf
-        return max(PROMPT_LATE if prompt or seconds is None else TARGET_LATE, LATE * (seconds or 0.0))
-
-    def _verification(self, length: int) -> float:
-        """How long a round may take beyond its draft, which takes far less: a verification has as long as by itself.
-
-        As long as a draft at most: one that never ends is to leave time for the target alone."""
-        expected = self.times.expected("target", length + 1)
-        known = TARGET_LATE if expected is None else max(TARGET_LATE - DRAFT_LATE, LATE * expected)
-        return min(known, self._draft_timeout)
+        Of one that was late before, where its answer is lost, not the engine busy: others were answered that were
+        asked for later, or none at all was."""
+        still = 0.0 if self._looked is None else max(0.0, now - self._looked - LONGEST_LOOK)
+        self._looked = now
+        late = []
+        for in_flight in self._in_flight:
+            in_flight.late += still  # a process that stood still has seen nothing meanwhile
+            if not in_flight.given_up and now > in_flight.late and not (in_flight.again and self._is_busy(in_flight)):
+                late.append(in_flight)
+        return late
 
     def unstopped(self, now: float) -> list[InFlightBatch]:
         """Those that were given up and go on, where it is time to stop them again."""
@@ -142,16 +182,50 @@ class InFlightBatches:
             in_flight.stop_at, in_flight.pause = now + in_flight.pause, min(2 * in_flight.pause, SELDOM)
         return due
 
+    def _is_busy(self, in_flight: InFlightBatch) -> bool:
+        """Whether its engine answers, but nothing that was asked for later."""
+        engine = self._engines[in_flight.batch.role]
+        return engine.answered <= in_flight.started < engine.heard
+
+    def _patience(self, in_flight: InFlightBatch) -> float:
+        """How long a call may take, or a stream until its first part."""
+        batch = in_flight.batch
+        engine, known = self._engines[batch.role], call_times.known_tokens(batch.rows)
+        late = engine.times.late(call_times.steps(batch.rows) + engine.ahead, known)
+        if batch.via == "round":
+            return self._patience_of_round(late, batch.rows, known)
+        if batch.role == "draft":
+            return self._draft_timeout if late is None else min(self._draft_timeout, max(DRAFT_LATE, late))
+        return (FIRST_LATE if late is None else max(TARGET_LATE, late)) * (PATIENT if in_flight.again else 1.0)
+
+    def _patience_of_round(self, draft: float | None, rows: Sequence[Row[BlsSequence]], known: int) -> float:
+        """Of a draft and its verification; that as long as a draft at most: where one never ends, there is to be time
+        left for the target alone."""
+        engine = self._engines["target"]
+        target = engine.times.late(call_times.verification(rows) + engine.ahead, known)
+        longest = self._draft_timeout
+        if draft is None:
+            return longest + min(longest, FIRST_LATE if target is None else max(TARGET_LATE, target))
+        both = min(longest, draft) + min(longest, FIRST_LATE if target is None else target)
+        return min(2 * longest, max(DRAFT_LATE, both))
+
+    def _prompts_done(self, in_flight: InFlightBatch) -> None:
+        self._engines[in_flight.batch.role].ahead -= in_flight.ahead
+        in_flight.ahead = 0.0
+
     def _time(self, in_flight: InFlightBatch, now: float) -> None:
         """Report what a call without new prompts took; what joins a verification waits for it."""
         batch = in_flight.batch
-        longest = max(row.call.output_len for row in batch.rows)
         prompt = any(row.call.first for row in batch.rows)
         if batch.via == "round" and in_flight.server_round:
-            server_round = in_flight.server_round
-            if server_round.draft_seconds and not prompt:
-                self.times.timed("draft", longest, server_round.draft_seconds)
-            if server_round.members == 1:  # no new prompts joined it; a draft made ahead may be shorter than asked
-                self.times.timed("target", server_round.draft_length + 1, server_round.target_seconds)
-        elif batch.via == "engine" and not prompt and (batch.role == "draft" or batch.shared):
-            self.times.timed(batch.role, longest, now - in_flight.started)
+            self._time_round(in_flight.server_round, batch, prompt)
+        elif batch.via == "engine" and (not prompt or self.step(batch.role) is None):
+            work = call_times.steps(batch.rows) + call_times.prompts(batch.rows)
+            self._engines[batch.role].times.timed(work, now - in_flight.started)
+
+    def _time_round(self, server_round: ServerRound, batch: Batch[BlsSequence], prompt: bool) -> None:
+        if server_round.draft_seconds and not prompt:
+            self._engines["draft"].times.timed(call_times.steps(batch.rows), server_round.draft_seconds)
+        if server_round.members == 1:  # no new prompts joined it
+            work = call_times.verification(batch.rows)
+            self._engines["target"].times.timed(work, server_round.target_seconds)

@@ -132,6 +132,13 @@ class SequenceLoop:
         # Logits are passed on as they came: fast ones are a handle that only the engines understand.
         return self._call("target", len(self._proposal) + 1, tuple(self._proposal), output.logits)
 
+    def again(self, call: Call) -> Call | None:
+        """What to ask for where a call of the target was lost: all of it, or what is left of a stream. None: it
+        cannot go on from there."""
+        if not self.streamed:
+            return call
+        return None if self._sequence.one_call else self._alone()
+
     def reads(self, call: Call) -> bool:
         """Whether the tokens of `call` are to be read while it runs."""
         return self._sequence.streams and call.role == "target" and not call.draft_ids and call.output_len > 1

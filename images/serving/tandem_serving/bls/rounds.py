@@ -172,7 +172,7 @@ class Rounds:
     def _length(self, sequence: BlsSequence) -> int:
         if not sequence.draft_length:
             return 0
-        if not (self._in_flight.draft_returns and self._breaker.closed(self._clock())):
+        if not self._may_draft():
             if not self._policy.off:
                 sequence.count_draft_failure()
             return 0
@@ -180,13 +180,21 @@ class Rounds:
             return sequence.draft_length
         return min(sequence.draft_length, self._policy.length(sequence))
 
-    def _ask(self, sequence: BlsSequence, call: Call) -> None:
+    def _may_draft(self) -> bool:
+        lost = self._in_flight.lost_drafts
+        if lost >= MOST_LOST or self._breaker.closed:
+            return lost < MOST_LOST
+        unanswered = sum(batch.role == "draft" for batch in self._out) > lost
+        return not unanswered and self._breaker.may_try(self._clock())
+
+    def _ask(self, sequence: BlsSequence, call: Call, again: bool = False) -> None:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.
         alone = call.role == "target" and not call.draft_ids
         joins = call.output_len == 1 and sequence.draft_length and not self._policy.off
-        own = sequence.isolated or (alone and not joins) or not self._in_flight.shares(call.role)
+        tries = call.role == "draft" and not self._breaker.closed
+        own = sequence.isolated or tries or (alone and not joins) or not self._in_flight.shares(call.role)
         stream = streams.number() if sequence.loop.reads(call) else 0
-        self._schedule.ask(Row(sequence, call, sequence.key, own, stream=stream))
+        self._schedule.ask(Row(sequence, call, sequence.key, own, stream, again))
 
     def _fit(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """Pad the shorter drafts of a batch: what cannot be padded goes by itself."""
@@ -206,6 +214,8 @@ class Rounds:
         """Take the outputs of rows into their sequences."""
         verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
         drafted = in_flight.drafted(outputs)
+        with self._measuring:
+            self._in_flight.came(in_flight, now)
         if verifies:
             self._rounds_ended(len(outputs) if drafted else in_flight.new_tokens(outputs), drafted)
         for index, output in outputs:
@@ -228,7 +238,10 @@ class Rounds:
 
     def streamed(self, parts: Iterable[Part]) -> None:
         """Take parts of streams into their sequences; those that are to draft again leave their streams."""
+        now = self._clock()
         for in_flight, sequence, part in self.streams.wanted(parts):
+            with self._measuring:
+                self._in_flight.part_came(in_flight, now, len(part.ids))
             self._rounds_ended(len(part.ids), 0)
             goes_on = False
             with self._ends_alone(sequence):
@@ -314,11 +327,13 @@ class Rounds:
     def late(self, now: float) -> list[InFlightBatch]:
         """Engine calls that take too long, given up, and those that were and have to be stopped again.
 
-        Of a draft the sequences go on with the target alone, of a verification each by itself.
+        Of a draft the sequences go on with the target alone; a call of the target each asks for again, by itself and
+        once.
         """
         for in_flight in self._in_flight.late(now):
             self._give_up(in_flight)
-            seconds = now - in_flight.started
+            self.streams.end(in_flight)
+            seconds = now - in_flight.heard
             self._fail_rows(
                 in_flight, EngineError(f"{in_flight.batch.role} engine: no answer within {seconds:.1f} s")
             )
@@ -337,7 +352,7 @@ class Rounds:
         # Which engine failed shows when each sequence asks both by itself; what joins others may fail with them.
         together = len(batch.rows) > 1 or (batch.via == "round" and not in_flight.given_up) or batch.via == "join"
         if rows and batch.role == "draft" and (batch.via == "engine" or in_flight.given_up):
-            self._breaker.failed(self._clock())
+            self._draft_failed(error, late=in_flight.given_up)
         if len(rows) > 1:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
         for row in rows:
@@ -345,16 +360,36 @@ class Rounds:
                 with self._ends_alone(row.sequence):
                     self._fail_row(in_flight, row, together, error)
 
+    def _draft_failed(self, error: ServingError, late: bool) -> None:
+        """Where the draft engine is down, those that were to ask it next do not, either."""
+        self._breaker.failed(self._clock(), late)
+        for row in [] if self._breaker.closed else self._schedule.withdraw("draft"):
+            if row.sequence.alive:
+                with self._ends_alone(row.sequence):
+                    self._without_draft(row.sequence, error, for_good=False)
+
     def _fail_row(self, in_flight: InFlightBatch, row: Row[BlsSequence], together: bool, error: ServingError) -> None:
-        sequence, batch = row.sequence, in_flight.batch
-        if together:
+        sequence, batch, late = row.sequence, in_flight.batch, in_flight.given_up
+        if together or late:
             sequence.isolate()
-        if together and not (in_flight.given_up and batch.role == "draft"):
+        if late and batch.role == "target":
+            self._ask_again(in_flight, row, error)
+        elif together and not late:
             self._ask(sequence, row.call)
         elif batch.role == "draft":
-            self._without_draft(sequence, error, for_good=len(batch.rows) == 1)
+            self._without_draft(sequence, error, for_good=len(batch.rows) == 1 and batch.via == "engine")
         else:
             self._fail(sequence, error)
+
+    def _ask_again(self, in_flight: InFlightBatch, row: Row[BlsSequence], error: ServingError) -> None:
+        """Ask for a call of the target that is late; not for one that was asked for again."""
+        call = None if in_flight.again else row.sequence.loop.again(row.call)
+        if call is None:
+            text = f"{error}{', nor when it was asked before' if in_flight.again else ''}"
+            advice = "send the request again, or to another replica"
+            self._fail(row.sequence, EngineError(f"{text}: {advice}", "UNAVAILABLE"))
+        else:
+            self._ask(row.sequence, call, again=True)
 
     def _without_draft(self, sequence: BlsSequence, error: ServingError, for_good: bool) -> None:
         sequence.count_draft_failure()

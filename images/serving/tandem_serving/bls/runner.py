@@ -99,9 +99,10 @@ class Runner:
         self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, DELIVERIES, batched, behind)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         self._closed, self._streaming = threading.Event(), threading.Event()
-        # For each sequence that runs a call, and a draft that it has lost; and for calls that were given up before,
-        # which keep theirs: no sequence begins while those are more than one for each that may run, and MOST_LOST.
-        self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
+        # For each sequence that runs a call, and one of each engine that it has lost; and for calls that were given
+        # up before, which keep theirs: no sequence begins while those are more than one for each that may run, and
+        # MOST_LOST.
+        self._threads = ThreadPoolExecutor(4 * limits.running + MOST_LOST, thread_name_prefix="engine")
         engine = engines.get("stream")
         self._reader = (
             start_thread("streams", partial(self._read, engine)) if isinstance(engine, StreamEngine) else None

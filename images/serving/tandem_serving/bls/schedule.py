@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic
 
 from tandem_serving.bls.batches import Batch, Group, Row, S
-from tandem_serving.bls.calls import Call
+from tandem_serving.bls.calls import Call, Role
 from tandem_serving.bls.step_limits import UNLIMITED, StepLimits, tokens_of
 from tandem_serving.bls.strategies import per_sequence
 from tandem_serving.bls.strategies.filled_steps import FilledSteps
@@ -36,6 +36,15 @@ class Schedule(Generic[S]):
             self._alone.append(row)
         else:
             self._group(row.key).waiting[row.call.role].append(row)
+
+    def withdraw(self, role: Role) -> list[Row[S]]:
+        """Take back the calls of an engine that wait to start."""
+        rows = [row for row in self._alone if row.call.role == role]
+        self._alone = [row for row in self._alone if row.call.role != role]
+        for group in self._groups.values():
+            rows += group.waiting[role]
+            group.waiting[role] = []
+        return rows
 
     def enter(self, key: Hashable) -> None:
         """A sequence with calls of this key has begun."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from tandem_serving.bls.batches import Route, Row
-from tandem_serving.bls.calls import Call, Output, Part
+from tandem_serving.bls.call_times import prompts, steps
+from tandem_serving.bls.calls import Output, Part
 from tandem_serving.bls.runner import BlsEngine, EngineResponses, StreamEngine
 from tandem_serving.bls.sequence import BlsSequence
-from tandem_serving.engine.health import PROMPT_TOKENS
 from tandem_serving.engine.watch import EngineWatch
 from tandem_serving.errors import ServingError
 
@@ -83,7 +83,7 @@ class _WatchedResponses:
         self._answers.stop()
 
     def _of_target(self) -> Iterator[list[tuple[int, Output]]]:
-        with self._watch.call(work(self._rows), self._kind()) as answered:
+        with self._watch.call(steps(self._rows) + prompts(self._rows), self._kind()) as answered:
             self._parts[self._rows[0].stream] = answered
             try:
                 for outputs in self._answers:
@@ -108,13 +108,3 @@ class _WatchedResponses:
         """What decides which code of the engine runs: what its requests ask for."""
         inputs = self._rows[0].sequence.engine_inputs["target"]
         return frozenset(inputs.tensors), inputs.outputs
-
-
-def work(rows: Sequence[Row[BlsSequence]]) -> float:
-    """A call's work in steps of the engine until it is answered: its prompts', and those of its longest row."""
-    steps = max(1 if row.call.draft_ids or row.stream else row.call.output_len for row in rows)
-    return steps + sum(_prompt(row.call) for row in rows) / PROMPT_TOKENS
-
-
-def _prompt(call: Call) -> int:
-    return len(call.ids) if call.first else 0

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_serving import addresses
-from tandem_serving.boot import control, drain, mpi, supervise
+from tandem_serving.boot import control, drain, mpi, shared_memory, supervise
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.engine import failure as engine_failure
 from tandem_serving.engine import metrics_page
@@ -225,6 +225,7 @@ def serve(revision: Path, models: Path, termination_log: Path = supervise.TERMIN
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
     print(f"{', '.join(control.CONTROL)}: answered with the key in {models / control.KEY_FILE}", flush=True)
     server = supervise.Supervisor(environment, lambda: _finish(plan.drain), termination_log)
+    shared_memory.clear(command)
     guarded = control.restrict(command, models, addresses.server_options())  # only now: the key is not for the log
     try:
         server.start(guarded)

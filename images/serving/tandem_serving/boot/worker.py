@@ -22,6 +22,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tandem_serving.boot import shared_memory
 from tandem_serving.boot.mpi import FOLDER, KEYS, PORT, GroupError, program, write_key
 
 SOCKET = "sessions.sock"
@@ -56,6 +57,7 @@ def sshd_config(folder: Path, user: str, command: Sequence[str]) -> str:
 
 def run(keys: Path = KEYS, folder: Path = FOLDER) -> int:
     """Serve the leader to its end; returns the exit code. Raises GroupError."""
+    shared_memory.clear()
     sshd, user = program("sshd"), login()
     write_key(keys, folder)
     public = (keys / "ssh-publickey").read_text(encoding="utf-8")

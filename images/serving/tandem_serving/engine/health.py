@@ -11,12 +11,16 @@ does. The canary is what keeps a client's own faults apart from the engine's. An
   more to do: `TIMES` what it should take, by its work and by what calls took so far (of a long one `TIMES_LONG` that,
   and `NEW` seconds); `NEW` seconds for the first call of its kind, as engines compile code for some.
 
+A *call* is lost where it waits for `NEW` seconds or `TIMES` what it should take, if that is longer, and others were
+answered that began later: an engine that has much to do answers in turn.
+
 Nothing is judged before the engine has answered once: until then the startup probe judges. A canary that never worked
 is not believed where no request fails: this engine may not take such calls.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
@@ -53,9 +57,12 @@ class EngineVerdict:
 
 @dataclass
 class _Call:
+    """It `began` then; `started`: then, or at its latest answer, since when it has so much `work`."""
+
     work: float
     kind: Hashable
     started: float
+    began: float
 
 
 class EngineHealth:
@@ -66,6 +73,9 @@ class EngineHealth:
         self._calls: dict[Hashable, _Call] = {}
         self._kinds: set[Hashable] = {CANARY}  # it is as plain as the startup probe
         self._step = 0.0
+        self._latency = 0.0  # seconds a step, of calls that may have waited for others
+        self._latest = -math.inf  # the latest beginning of a call that was answered
+        self._latest_part = -math.inf  # and of the part of a call
         self._answered: float | None = None
         self._sign = 0.0  # the last answer or error
         self._asked = 0.0  # the last canary
@@ -80,7 +90,7 @@ class EngineHealth:
     # --- what becomes of calls ----------------------------------------------------------------------
     def started(self, call: Hashable, work: float, kind: Hashable, now: float) -> None:
         """A call begins; `work` in steps of the engine (see PROMPT_TOKENS). Calls of a `kind` take the same code."""
-        self._calls[call] = _Call(work, kind, now)
+        self._calls[call] = _Call(work, kind, now, now)
         if call == CANARY:
             self._asked = now
 
@@ -91,6 +101,9 @@ class EngineHealth:
             # Since the last sign, not since its start: it may have waited for others in the engine's own queue.
             observed = (now - max(known.started, self._sign)) / known.work
             self._step = max(observed, self._step + SLOWER * (observed - self._step))
+            latency = (now - known.started) / known.work
+            self._latency = max(latency, self._latency + SLOWER * (latency - self._latency))
+            self._latest, self._latest_part = max(self._latest, known.began), max(self._latest_part, known.started)
             self._kinds.add(known.kind)
             known.started, known.work = now, 1.0
         self._proven |= call == CANARY
@@ -149,6 +162,17 @@ class EngineHealth:
         if self._answered is not None and self._silent >= SILENCE and now >= self._patience():
             self._find("EngineHung", f"no call was answered for {now - self._since():.0f} s, {len(self._calls)} wait")
         return self._verdict
+
+    def lost(self, now: float) -> list[Hashable]:
+        """The calls whose answers are lost."""
+        return [key for key, call in self._calls.items() if now >= self._lost_at(call) and self._is_overtaken(call)]
+
+    def _lost_at(self, call: _Call) -> float:
+        return call.started + max(NEW, TIMES * self._latency * call.work)
+
+    def _is_overtaken(self, call: _Call) -> bool:
+        """Whether others were answered that began later; of one that was answered before, other parts."""
+        return call.started < self._latest_part if call.started > call.began else call.began < self._latest
 
     def _since(self) -> float:
         """Since when calls wait and nothing comes."""

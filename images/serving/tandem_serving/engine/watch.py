@@ -55,17 +55,23 @@ class EngineWatch:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._on_lost: dict[Hashable, Callable[[], None]] = {}
         self._due = threading.Semaphore(0)
         self._signs: Hashable = None
         self._signs_at = 0.0
         self._logged = ""
 
     @contextmanager
-    def call(self, work: float, kind: Hashable) -> Iterator[Callable[[], None]]:
-        """Around an engine call; what is yielded is to be called at each answer. See EngineHealth.started."""
+    def call(
+        self, work: float, kind: Hashable, on_lost: Callable[[], None] | None = None
+    ) -> Iterator[Callable[[], None]]:
+        """Around an engine call; what is yielded is to be called at each answer. See EngineHealth.started. `on_lost`:
+        called on another thread, once, where its answer is lost."""
         key = object()
         with self._lock:
             self._health.started(key, work, kind, time.monotonic())
+            if on_lost:
+                self._on_lost[key] = on_lost
         try:
             yield lambda: self._answered(key)
         except ServingError as error:
@@ -75,6 +81,7 @@ class EngineWatch:
         finally:
             with self._lock:
                 self._health.ended(key)
+                self._on_lost.pop(key, None)
 
     def draft_failed(self) -> None:
         """A call of the draft engine failed. The target alone goes on: that is counted, and not judged."""
@@ -130,6 +137,10 @@ class EngineWatch:
             if self._health.canary_due(now):
                 self._health.started(CANARY, 1.0, CANARY, now)
                 self._due.release()
+            lost = [call for key in self._health.lost(now) if (call := self._on_lost.pop(key, None))]
+        for call in lost:
+            self._metrics.add(m.ENGINE_CALL_FAILURES, 1, m.of_engine("target", "request"))
+            call()
         return verdict or failure.published()
 
     def _look_for_signs(self, means: WatchHooks) -> None:

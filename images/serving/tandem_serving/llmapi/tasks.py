@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from tandem_serving import metrics as m
@@ -27,6 +28,11 @@ from tandem_serving.requests.delivery import Delivery
 from tandem_serving.threads import start as start_thread
 
 log = logging.getLogger("tandem.llmapi")
+
+LOST = (
+    "the engine answers this request no longer, and has answered later ones: send the request again, or to another"
+    " replica"
+)
 
 
 class LlmApiCall(AsyncIterable[SequenceOutput], Protocol):
@@ -156,7 +162,8 @@ class SequenceTasks:
     ) -> None:
         writer = LlmApiWriter(prompt, request, self._engine.codec.decode)
         meter = Meter(self._metrics, active.arrived)
-        with self._watch.call(_work(prompt), _kind(prompt)) as answered:
+        lost = partial(self._fail, active, EngineError(LOST, "UNAVAILABLE"))
+        with self._watch.call(_work(prompt), _kind(prompt), lost) as answered:
             call = self._engine.start(prompt, request)
             try:
                 async for progress in call:

@@ -355,3 +355,25 @@ def test_a_prompt_with_such_an_id_is_not_drafted_on() -> None:
     steps = generate(MockEngine(len), draft, 4, 12, vocabulary=10)
     assert tokens(steps) == list(range(10, 22))
     assert draft.calls == []
+
+
+LOST = [
+    # tokens that came, in one call, what is asked for again, why
+    (0, True, True, "nothing was delivered"),
+    (0, False, True, "nothing was delivered"),
+    (3, False, True, "it goes on after that"),
+    (3, True, False, "a guide would begin anew"),
+]
+
+
+@pytest.mark.parametrize(("came", "one_call", "again", "why"), LOST, ids=[why for *_, why in LOST])
+def test_what_is_asked_for_where_a_call_was_lost(came: int, one_call: bool, again: bool, why: str) -> None:
+    loop = SequenceLoop(LoopParams(np.arange(5, dtype=np.int32), 20, streams=True, one_call=one_call))
+    call = loop.begin(0)
+    for i in range(came):
+        loop.part(i, [7])
+    found = loop.again(call)
+    assert (found is not None) is again, why
+    if found:
+        assert found.ids.tolist() == [0, 1, 2, 3, 4, *[7] * came], why
+        assert (found.output_len, loop.streamed) == (20 - came, 0)

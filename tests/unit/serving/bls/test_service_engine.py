@@ -29,8 +29,8 @@ from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import Call, Part
 from tandem_serving.bls.runner import StreamEngine
 from tandem_serving.bls.service import BlsService
-from tandem_serving.bls.watched import watched, work
-from tandem_serving.engine.health import CANARIES, PROMPT_TOKENS
+from tandem_serving.bls.watched import watched
+from tandem_serving.engine.health import CANARIES
 from tandem_serving.engine.watch import WatchHooks
 from tandem_serving.errors import EngineError, RequestError
 
@@ -144,7 +144,8 @@ def test_a_stream_is_answered_again_and_again() -> None:
     streams = engines["stream"]
     assert isinstance(streams, StreamEngine)
     sequence: Any = SimpleNamespace(engine_inputs=NO_TENSORS)
-    rows = [row(10, 100, stream=number)._replace(sequence=sequence) for number in (1, 2)]
+    call = Call("target", np.zeros(10, np.int32), 100)
+    rows = [Row(sequence, call, None, stream=number) for number in (1, 2)]
     responses = [iter(streams.call([each])) for each in rows]
     runs = [threading.Thread(target=next, args=(each,), daemon=True) for each in responses]
     engine.parts.put(Part(7, 0, [1]))  # until that is read, none of them goes on
@@ -165,29 +166,3 @@ def test_a_stream_is_answered_again_and_again() -> None:
 def eventually_both(streams: Any) -> None:
     while len(streams._answered) < 2:
         time.sleep(0.002)
-
-
-def row(ids: int, output_len: int, drafted: int = 0, first: bool = False, stream: int = 0) -> Row[Any]:
-    call = Call("target", np.zeros(ids, np.int32), output_len, (7,) * drafted, first=first)
-    return Row(None, call, None, stream=stream)
-
-
-@pytest.mark.parametrize(
-    ("rows", "steps"),
-    [
-        ([row(500, 5, drafted=4)], 1),
-        ([row(500, 16)], 16),
-        ([row(500, 1000, stream=1)], 1),
-        ([row(500, 5, drafted=4), row(10, 1)], 1),
-        ([row(10 * PROMPT_TOKENS, 1, first=True), row(2 * PROMPT_TOKENS, 1, first=True)], 13),
-    ],
-    ids=[
-        "a verification",
-        "the target alone",
-        "a stream, until its next part",
-        "rows together",
-        "prompts by their lengths",
-    ],
-)
-def test_a_call_s_work(rows: list[Row[Any]], steps: float) -> None:
-    assert work(rows) == steps

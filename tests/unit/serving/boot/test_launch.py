@@ -4,6 +4,7 @@ import resource
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from support.serving.pod import SERVER, SERVING, change, serve, start, started
 from tandem_serving.boot.launch import LaunchError, LaunchPlan, assemble, copy_tokenizer, read_plan
+from tandem_serving.boot.shared_memory import FOLDER, OPTION
 
 
 def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) -> None:
@@ -25,6 +27,19 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     assert (models / "engine" / "config.pbtxt").read_text() == 'name: "engine"\n'
     assert (models / "engine" / "engine_package" / "__init__.py").is_file(), "models import their packages"
     assert (models / "engine" / "1" / "model.py").read_text() == "# a model\n"
+
+
+def test_what_a_killed_server_left_in_shared_memory_is_removed(revision: Path) -> None:
+    prefix = f"tandem-test-{uuid.uuid4().hex}-"
+    left = FOLDER / f"{prefix}1"
+    left.touch()
+    named = f"--backend-config=python,{OPTION}{prefix}"
+    change(revision, server={"command": [sys.executable, "-c", SERVER, named]})
+    process = serve(revision)
+    started(process)
+    assert not left.exists()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=240)
 
 
 def test_a_model_may_bring_a_backend_instead_of_code(revision: Path, tmp_path: Path) -> None:

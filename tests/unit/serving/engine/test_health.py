@@ -46,6 +46,9 @@ def tell(health: EngineHealth, what: str, call: str, at: float) -> None:
     work = 1 + 8192 / 64 if call == "long prompt" else 1
     if what in ("starts", "ok", "bad"):
         health.started(call, work, kind, at)
+    if what == "comes":
+        health.answered(call, at)
+        return
     if what in ("ok", "answers"):
         health.answered(call, at + (0.05 if what == "ok" else 0))
     if what in ("bad", "fails"):
@@ -145,6 +148,33 @@ def test_the_verdict(story: Story) -> None:
     last = max(at for at, _, _ in story.events)
     verdicts = list(play(story.events, max(last + 1, 70 if story.reason else 0)))
     assert (verdicts[-1].reason if verdicts[-1] else "") == story.reason, story.why
+
+
+def parts(of: str, first: float, count: int, every: float = 1.0) -> list[Event]:
+    """A call, and its parts `every` so many seconds."""
+    return [(first, "starts", of), *((first + every * i, "comes", of) for i in range(1, 1 + count))]
+
+
+LOSSES: list[tuple[str, list[Event], float | None, str]] = [
+    # what happens, the events, when a call is lost, why
+    ("others are answered", [(1.0, "starts", "a"), *((2.0 + 3 * i, "ok", "b") for i in range(40))], 61.0, "in turn"),
+    ("only one is asked for", [(1.0, "starts", "a")], None, "the engine is silent: it may be hung"),
+    ("a long stream goes on", [*parts("b", 0.5, 120), (1.0, "starts", "a")], None, "ours may wait for its room"),
+    ("ours goes on, too", [*parts("b", 0.5, 200), *parts("a", 1.0, 200)], None, "well"),
+    ("our parts end", [*parts("b", 0.5, 120), *parts("a", 1.0, 10)], 71.0, "it has its place, and others go on"),
+    ("a part takes 4 s", [*parts("b", 0.5, 30, 4.0), *parts("a", 1.0, 2, 4.0)], 89.0, "20 times that"),
+]
+
+
+@pytest.mark.parametrize(("what", "events", "at", "why"), LOSSES, ids=[what for what, *_ in LOSSES])
+def test_a_call_is_lost_when_later_ones_were_answered(
+    what: str, events: list[Event], at: float | None, why: str
+) -> None:
+    """Looked at until 120 s."""
+    health = EngineHealth()
+    looks = enumerate(play([*WELL, *events], 120, health))
+    lost = next((step / 10 for step, _ in looks if health.lost(step / 10) == ["a"]), None)
+    assert lost == (at and pytest.approx(at, abs=0.2)), why
 
 
 def found(events: Sequence[Event]) -> tuple[float, EngineVerdict]:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,28 @@ def test_failures_are_counted_by_engine(site: Site) -> None:
     site.watch.draft_failed()
     assert (site.counted("request"), site.counted("request", "draft")) == (1, 1)
     assert not site.failures
+
+
+def test_who_waits_for_a_lost_answer_is_told_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tandem_serving.engine.health.NEW", 0.5)
+    told, kept = list[str](), list[str]()
+    site.call()
+    with (
+        site.watch.call(1, "request", partial(told.append, "lost")),
+        site.watch.call(1, "request", partial(kept.append, "lost")) as answered,
+    ):
+
+        def reached() -> bool:
+            site.call()
+            answered()
+            return bool(told)
+
+        eventually(reached, "told")
+        looks = site.watch._health.lost  # it is lost at each further look, too
+        eventually(lambda: reached() and looks(time.monotonic()), "looked at again")
+        time.sleep(0.2)
+    assert (told, kept) == (["lost"], [])
+    assert site.counted("request") == 1
 
 
 def test_the_engine_s_own_error_is_reported_not_what_clients_are_told(site: Site, report: Path) -> None:

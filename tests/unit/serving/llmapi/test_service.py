@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +25,10 @@ from support.serving.llmapi import (
 )
 from tandem_serving import metrics as m
 from tandem_serving import threads
+from tandem_serving.engine import health
+from tandem_serving.engine.health import PROMPT_TOKENS, EngineHealth
 from tandem_serving.errors import ServingError
+from tandem_serving.llmapi import tasks
 from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.requests.active import ActiveRequest, ActiveRequests
 
@@ -79,6 +84,50 @@ def test_whatever_ends_a_request_ends_its_calls(start: Start, ending: str, code:
     error = answer.wait().error
     assert error and (error.code, message in str(error)) == (code, True)
     eventually(lambda: all(call.aborted for call in site.engine.calls), "aborted")
+
+
+WORK: list[tuple[bytes, dict[str, Any], float, str]] = [
+    # prompt, what is asked for, steps of the engine until its first answer, why
+    (b"x", {}, 1 + 1 / PROMPT_TOKENS, "one token"),
+    (b"x" * 640, {}, 1 + 640 / PROMPT_TOKENS, "a long prompt"),
+    (
+        b"x",
+        {"sampling_param_best_of": np.array([2])},
+        50 + 1 / PROMPT_TOKENS,
+        "the best of several is all it answers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("prompt", "asked", "steps", "why"), WORK, ids=[why for *_, why in WORK])
+def test_the_engine_is_judged_by_what_it_has_to_do(
+    start: Start, monkeypatch: pytest.MonkeyPatch, prompt: bytes, asked: dict[str, Any], steps: float, why: str
+) -> None:
+    told: list[tuple[float, Hashable]] = []
+    started = EngineHealth.started
+
+    def keep(judge: EngineHealth, call: Hashable, work: float, kind: Hashable, now: float) -> None:
+        told.append((work, kind))
+        started(judge, call, work, kind, now)
+
+    monkeypatch.setattr(EngineHealth, "started", keep)
+    site = start(canary=0)
+    others: list[dict[str, Any]] = [{}, {"sampling_param_top_k": np.array([5])}]
+    for more in others:
+        assert site.ask(prompt, max_tokens=50, **asked, **more).wait().error is None
+    assert [work for work, _ in told] == pytest.approx([steps, steps]), why
+    assert len({kind for _, kind in told}) == 2, "sampling may be code that is compiled"
+
+
+def test_a_sequence_whose_answer_is_lost_ends_by_itself(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine answers those that came later."""
+    monkeypatch.setattr(health, "NEW", 0.5)
+    site = start(running=3)
+    lost = site.ask(HANGS)
+    eventually(lambda: site.ask(b"x").wait().error is None and lost.over.is_set(), "its client is told")
+    assert lost.error and (lost.error.code, str(lost.error)) == ("UNAVAILABLE", tasks.LOST)
+    eventually(lambda: site.engine.calls[0].aborted, "aborted")
+    assert site.service.healthy
 
 
 def test_a_client_who_leaves_before_the_first_step_costs_the_engine_nothing(
