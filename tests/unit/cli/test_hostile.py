@@ -191,17 +191,19 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
         drafter=payload,
         resource_manager=payload,
         drafter_path="/own",
+        refused_parameters=payload,
     )
     message = text_format.Parse(config("tensorrt_llm_llmapi", variables), model_config_pb2.ModelConfig())
     found = {name: value.string_value for name, value in message.parameters.items()}
     assert found["drafter"] == found["llm_args_path"] == found["llm_package"] == payload
-    assert found["resource_manager"] == payload
+    assert found["resource_manager"] == found["refused_parameters"] == payload
     assert found["drafter_path"] == "/own"
     assert set(found) == {
         *(
             "llm_args_path",
             "llm_package",
             "resource_manager",
+            "refused_parameters",
             "request_timeout_seconds",
             "max_running_sequences",
             "max_waiting_sequences",
