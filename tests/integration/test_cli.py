@@ -76,7 +76,7 @@ def test_apply_waits_diff_shows_what_rolls_and_status_has_a_code(
     _diff_of_a_live_service(namespace, file, tmp_path, *here, *settings)
     _a_wait_that_fails(namespace, tmp_path, *here, *settings)
     operator.stop()
-    namespace.run("set", "env", "deployment/svc-server", "X=1")
+    namespace.run("set", "env", "deployment/svc-server", "X=1", "--containers=triton")
     told = run("diff", "-f", written(tmp_path), *here, *settings)
     assert told.exit_code == 1, told.output
     variable = "spec.template.spec.containers[triton].env[X]"
