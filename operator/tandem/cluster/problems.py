@@ -35,8 +35,8 @@ def pod_restart(pod: Object) -> Restart | None:
         f"pod {pod['metadata']['name']}, container {container['name']}: started again after exit code"
         f" {failed['exitCode']}{f': {why}' if why != 'Error' else ''}"
     )
-    lasted = datetime.fromisoformat(failed["finishedAt"]) - datetime.fromisoformat(began)
-    return Restart(Problem(ServingReason.CONTAINER_FAILS, message), since, lasted.total_seconds())
+    lasted = seconds(began, failed["finishedAt"])
+    return Restart(Problem(ServingReason.CONTAINER_FAILS, message), since, lasted)
 
 
 def our_container(pod: Object) -> Object:

@@ -53,8 +53,8 @@ class Prepared(NamedTuple):
 @dataclass
 class Endpoint:
     """What answers. `name`: the model's, in requests and answers; `max_body`: bytes; `tool_calls`: how the model
-    writes calls of tools, `thinking`: between what it thinks; None: the service names none. `refused`: parameters that
-    the engine would drop."""
+    writes calls of tools, `thinking`: between what it thinks; None: the service names none. `refused`: parameters
+    that the engine would drop."""
 
     name: str
     triton: TritonServer
