@@ -98,15 +98,20 @@ def test_what_documents_show_can_be_copied(settings: Settings) -> None:
             assert list(unknown(shown, chart)) == [], document
 
 
+DRAW_NOTHING = ("bls-lookahead", "bls-medusa")
+"""Engines that take the likeliest token."""
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_rendered_completely(path: Path, settings: Settings) -> None:
     found = accepted_all(path.read_text(encoding="utf-8"), settings)
     ((service, accepted),) = found
     of_image = [warning for warning in accepted.warnings if warning.startswith(("profile ", "runtime.image "))]
     assert of_image, "no image is both new and verified"
-    assert [warning.partition(" is ")[0] for warning in accepted.warnings[len(of_image) :]] == (
-        ["speculation.acceptance.method TokenMatch"] if path.stem in SAMPLES_ARE_LOSSY else []
-    )
+    warned = ["speculation.acceptance.method TokenMatch"] if path.stem in SAMPLES_ARE_LOSSY else []
+    warned += ["requests that sample get 400"] if path.stem in DRAW_NOTHING else []
+    found_of_spec = [re.split(" is |, those", each)[0] for each in accepted.warnings[len(of_image) :]]
+    assert found_of_spec == warned
     manifests = list(yaml.safe_load_all(render_manifests(found, settings)))
     kinds = [manifest["kind"] for manifest in manifests]
     assert {"ServiceAccount", "ConfigMap", "Service", "Job"} <= set(kinds)

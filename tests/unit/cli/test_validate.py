@@ -309,6 +309,7 @@ def test_trtllm_config(tmp_path: Path) -> None:
         "  decoding_type: Eagle",
         "  max_draft_len: 3",
         "  speculative_model_dir: yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+        "  allow_advanced_sampling: true",
     ]
 
 
