@@ -204,9 +204,9 @@ class InFlightBatches:
         engine = self._engines["target"]
         target = engine.times.late(call_times.verification(rows) + engine.ahead, known)
         longest = self._draft_timeout
-        if draft is None:
-            return longest + min(longest, FIRST_LATE if target is None else max(TARGET_LATE, target))
-        both = min(longest, draft) + min(longest, FIRST_LATE if target is None else target)
+        both = min(longest, longest if draft is None else draft) + min(
+            longest, FIRST_LATE if target is None else target
+        )
         return min(2 * longest, max(DRAFT_LATE, both))
 
     def _prompts_done(self, in_flight: InFlightBatch) -> None:

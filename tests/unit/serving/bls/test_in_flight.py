@@ -244,6 +244,13 @@ def test_a_round_is_late_when_a_draft_is_and_then_a_verification() -> None:
     assert in_flight.late - calls.now == pytest.approx(LATE * (0.4 * cost("draft", 8) + 0.3 * cost("target", 8)))
 
 
+def test_a_first_round_is_late_when_a_first_draft_is_and_then_a_verification() -> None:
+    calls = Calls()
+    calls.end(calls.begin("target", 8), 0.3 * cost("target", 8))
+    in_flight = calls.begin("draft", 8, via="round")
+    assert in_flight.late - calls.now == pytest.approx(DRAFT_TIMEOUT + LATE * 0.3 * cost("target", 8))
+
+
 @pytest.mark.parametrize("timeout", [0.5, 3.0, DRAFT_TIMEOUT])
 def test_a_round_whose_draft_hangs_is_late_while_there_is_time_for_the_target(timeout: float) -> None:
     """A draft may take a quarter of a request's time."""
