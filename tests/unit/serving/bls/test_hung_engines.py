@@ -71,7 +71,7 @@ class Site:
         made = BlsSequence(active, loop, writer, NO_TENSORS, m.Metrics(), draft_length=K)
         self.gains[made], self.tokens[made] = [], loop._ids[: 5 + number].tolist()
 
-        def take(step: NewTokens, _probe: bool = False) -> MakeChunks:
+        def take(step: NewTokens, probe: bool = False) -> MakeChunks:
             self.gains[made].append(self.now)
             self.tokens[made] += step.ids
             return lambda: None
