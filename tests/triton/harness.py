@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from cluster.ports import free_port
-from tandem_serving.boot import shared_memory
 from triton.pulse import PULSE
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
@@ -175,6 +174,8 @@ class TritonServer:
                     raise
 
     def _start(self) -> None:
+        from tandem_serving.boot import shared_memory  # what builds the backends has no such package on its path
+
         shared_memory.clear([f"{shared_memory.OPTION}{PREFIX}"])  # of test runs that were killed
         self.running.add(self)
         self._ready_at = 0.0
