@@ -44,7 +44,8 @@ REFUSED = [
         "NoImage",
         "profile 'trtllm-1.3' names no image (TensorRT-LLM 1.3, LLM API only. Triton 26.07 is the last release known"
         " to come with TensorRT-LLM, and it has 1.2.1; bring an image with Triton's Python backend and TensorRT-LLM"
-        " 1.3): write runtime.image, or set the profile's image in the Helm value `profiles`",
+        " 1.3): write runtime.image, or set the profile's image in the Helm value `profiles`, as"
+        " - {name: trtllm-1.3, image: ...}",
     ),
     (
         {"target__dtype": "fp8"},

@@ -127,9 +127,13 @@ LLAMA_70B = {
         ({"vocab_size": 32000}, "its vocab_size is 128256, that of "),
         ({"num_hidden_layers": 32, "hidden_size": 4096}, "its hidden_size is 8192, that of "),
         ({"num_hidden_layers": 81}, "its num_hidden_layers is 80, that of "),
-        ({"text_config": {"num_attention_heads": 32}, "num_attention_heads": None}, ""),
+        (
+            {"text_config": {"num_attention_heads": 32}, "num_attention_heads": None},
+            "its num_attention_heads is 64, that",
+        ),
+        ({"num_attention_heads": None}, ""),
     ],
-    ids=["its own", "another vocabulary", "a smaller one", "one layer more", "says nothing that can be compared"],
+    ids=["its own", "another vocabulary", "a smaller one", "one layer more", "another text model", "says nothing"],
 )
 def test_an_engine_of_another_model(
     plan: dict[str, Any], tmp_path: Path, changes: dict[str, Any], message: str
