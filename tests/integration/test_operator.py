@@ -214,8 +214,9 @@ def test_a_value_that_only_a_newer_operator_knows(
     assert "spec.rollout.strategy" in namespace.message("SpecAccepted")
     assert pods.items() <= namespace.server_pods().items()
     namespace.run("delete", "deployment,service,serviceaccount,pdb", "--all", "--wait")
+    lost = {"Deployment/svc-server", "Service/svc-triton", "ServiceAccount/svc-server"}
+    wait_for("the children", lambda: namespace.children() >= lost)
     wait_for("the servers", lambda: namespace.get("sis", "svc")["status"].get("readyReplicas") == 2)
-    assert namespace.children() >= {"Deployment/svc-server", "Service/svc-triton", "ServiceAccount/svc-server"}
     assert namespace.conditions()["Ready"] == "False/SpecNotUnderstood"
     assert namespace.events().count("SpecNotUnderstood") == 1
     namespace.apply()

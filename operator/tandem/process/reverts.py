@@ -26,10 +26,13 @@ class _Fight:
 
 
 class Reverts:
-    """Remembers what was applied lately, for each service; in memory, so that a restart begins anew."""
+    """Remembers what was applied lately, for each service; in memory, so that a restart begins anew.
+
+    Where the service asked for something else in between, as with an autoscaler, counting begins anew.
+    """
 
     def __init__(self) -> None:
-        self._fights: dict[Hashable, dict[str, _Fight]] = {}
+        self._fights: dict[Hashable, dict[tuple[str, str, str], _Fight]] = {}
 
     def limited(self, service: Hashable, actions: Sequence[Action]) -> tuple[list[Action], list[Contested]]:
         """The actions without those that were carried out too often, and these."""
@@ -49,6 +52,8 @@ class Reverts:
             if isinstance(action, Apply) and action.live:
                 fights = self._fights.setdefault(service, {})
                 fight = self._fight(service, action, now) or fights.setdefault(_key(action), _Fight())
+                for other in (each for key, each in fights.items() if key[:2] == _key(action)[:2]):
+                    other.times = other.times if other is fight else []
                 fight.times.append(now)
                 if len(fight.times) >= MOST:
                     fight.until, fight.times = now + PAUSE_SECONDS, []
@@ -67,7 +72,8 @@ class Reverts:
         return fights.get(_key(action)) if isinstance(action, Apply) and action.live else None
 
 
-def _key(action: Apply) -> str:
-    """What is applied over whose fields: other values in the same fields are the same fight."""
+def _key(action: Apply) -> tuple[str, str, str]:
+    """The child, and what is applied over whose fields: other values in the same fields are the same fight."""
+    kind, name = str(action.manifest["kind"]), str(action.manifest["metadata"]["name"])
     live = action.live.manifest if action.live else {}
-    return digest([action.manifest, owned_fields(live), foreign(live)])
+    return kind, name, digest([action.manifest, owned_fields(live), foreign(live)])

@@ -67,6 +67,15 @@ def test_all_else_goes_on(known: Clocked, what: str, action: Action) -> None:
     assert known.carried_out(action), what
 
 
+def test_an_autoscaler_that_goes_up_and_down_is_no_fight(known: Clocked) -> None:
+    """Each time the operator applies what it applied before, over fields that are its own."""
+    for _ in range(4 * MOST):
+        for count in (1, 2):
+            wanted = {**WANTED, "spec": {"replicas": count}}
+            live = Live("Deployment", "d", manifest=applied({**WANTED, "spec": {"replicas": 3 - count}}))
+            assert known.carried_out(Apply(wanted, live))
+
+
 def test_edits_now_and_then_are_all_reverted(known: Clocked) -> None:
     for _ in range(4 * MOST):
         known.now += PAUSE_SECONDS / (MOST - 1) + 1
