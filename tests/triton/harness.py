@@ -28,6 +28,10 @@ from triton.pulse import PULSE
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
+sys.path += [str(each) for each in PYTHON_PATH if str(each) not in sys.path]  # not only pytest starts servers
+
+from tandem_serving.boot import shared_memory  # noqa: E402
+
 PREFIX = "tandem-"
 """Of the names of our servers' shared memory."""
 FAULTS = Path(__file__).with_name("faults")
@@ -174,8 +178,6 @@ class TritonServer:
                     raise
 
     def _start(self) -> None:
-        from tandem_serving.boot import shared_memory  # what builds the backends has no such package on its path
-
         shared_memory.clear([f"{shared_memory.OPTION}{PREFIX}"])  # of test runs that were killed
         self.running.add(self)
         self._ready_at = 0.0
