@@ -53,7 +53,7 @@ def read_answer(connection: socket.socket) -> Answer:
             data += part
     while data.startswith(b"HTTP/1.1 100"):  # the server asks whether its client still reads
         data = data.partition(b"\r\n\r\n")[2]
-    if not data:
+    if not data.startswith(b"HTTP/1."):  # nothing, or HTTP/2's farewell
         return Answer(0, "")
     head, _, body = data.partition(b"\r\n\r\n")
     text = _unchunked(head, body).decode(errors="replace")
@@ -212,8 +212,8 @@ class Others:
             time.sleep(0.05)
 
     def _now(self) -> float:
-        """A clock that stands while the server's main thread waits for a processor."""
-        waited = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1])
+        """A clock that stands while the server's main thread, or this thread, waits for a processor."""
+        waited = sum(int(Path(f"/proc/{of}/schedstat").read_text().split()[1]) for of in (self.pid, "thread-self"))
         return time.monotonic() - waited / 1e9
 
 

@@ -251,7 +251,7 @@ esac
 
 
 def test_a_service_by_name_goes_through_a_port_forward(server: TritonServer, tmp_path: Path) -> None:
-    ready = {"type": "Ready", "status": "True", "reason": "Available", "message": ""}
+    ready = {"type": "Available", "status": "True", "reason": "ServersAnswer", "message": ""}
     service = {
         "metadata": {"name": "quick", "namespace": "demo", "generation": 1},
         "status": {"observedGeneration": 1, "conditions": [ready]},
