@@ -97,8 +97,8 @@ BODIES = [  # of the OpenAI endpoint, sent in one go
 
 CONNECTIONS = [  # of the OpenAI endpoint
     Row("silent", opens(4100, b""), (), ""),
-    Row("begun heads", opens(2000, b"GET / HTTP/1.1\r\nA: ", 0.002), (408,), "while others waited"),
-    Row("begun bodies", opens(2000, _HEAD + b"[" * 15_000, 0.005), (408,), "while others waited"),
+    Row("begun heads", opens(2000, b"GET / HTTP/1.1\r\nA: ", 0.002), (408,), "did not come"),
+    Row("begun bodies", opens(2000, _HEAD + b"[" * 15_000, 0.005), (408,), "did not come"),
     Row("begun large bodies", opens(500, _HEAD + b"[" * 200_000, 0.005), (), ""),
     Row("heads without end", sends(b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 100_000), (431,), "16384 bytes"),
     Row("no HTTP", sends(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\r\n\r\n"), (400,), "no HTTP/1.1"),
