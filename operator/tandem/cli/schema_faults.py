@@ -14,7 +14,7 @@ PATTERNS = {
     r"^[A-Za-z0-9._-]+$": "a key of a ConfigMap: letters, digits, '.', '_' and '-'",
     r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": "a module and its attribute, such as my_drafter:Drafter",
     r"^[A-Za-z][A-Za-z0-9_]*$": "a word of letters, digits and '_', such as PARD",
-    r"^[^\s$]+$": "a marker without spaces, such as <think>",
+    r"^[^\s\x24]+$": "a marker without spaces, such as <think>",
     r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$": "the name of a resource, such as nvidia.com/gpu",
     r"^(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "a host name, such as llm.example.com or *.example.com",
     r"^(/[A-Za-z0-9._~-]+)+$": "a path without an end, such as /llama",

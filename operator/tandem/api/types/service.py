@@ -50,7 +50,7 @@ ServedModelName = Annotated[
 ToolCalls = Literal["Hermes", "Llama3Json", "Mistral"]
 
 
-Marker = Annotated[str, StringConstraints(min_length=2, max_length=64, pattern=r"^[^\s$]+$")]
+Marker = Annotated[str, StringConstraints(min_length=2, max_length=64, pattern=r"^[^\s\x24]+$")]
 
 
 class Thinking(Model):
