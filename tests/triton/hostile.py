@@ -18,8 +18,9 @@ KEPT_SECONDS = 2
 TRIES = 3
 OTHER_FILES = 200
 MOST_GROWTH_MIB = 64
-MOST_PAUSE_SECONDS = 0.5
-MOST_LIVE_SECONDS = 1.0
+MOST_PAUSE_SECONDS = 1.0
+MOST_LIVE_SECONDS = 5.0
+"""A pod's readiness probe waits as long (`render/v1/probes.py`)."""
 JSON = {"Content-Type": "application/json"}
 
 
