@@ -30,6 +30,7 @@ SPEC: dict[str, Any] = {
     "speculation": {"decodingType": "DraftTarget", "maxDraftLen": 7, "adaptive": {"enabled": False}},
 }
 STREAMS = 6
+WAIT_SECONDS = 480  # of each step: a busy machine's second replica loads for minutes
 PAUSE_SECONDS = 0.2  # of a client between two completions: the pods, the HPA and its metrics share two cores
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 """Else the clients of a process share one, which stays with its pod while any of them is open."""
@@ -95,19 +96,19 @@ def tokens_by_pod(site: Site) -> dict[str, float]:
     return found
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(4 * WAIT_SECONDS + 600)
 def test_load_brings_replicas_that_share_it_and_they_go_with_it(site: Site, scaled: str) -> None:
     assert replicas(site) == 1
     with load(site, STREAMS):
-        wait_for("more replicas", lambda: replicas(site) > 1, 240)
+        wait_for("more replicas", lambda: replicas(site) > 1, WAIT_SECONDS)
         site.wait_condition(scaled, "Ready", "True")
         before = tokens_by_pod(site)
-        wait_for("new pods to take their share", lambda: shared(before, tokens_by_pod(site)), 240)
-        status = wait_for("the status to report it", lambda: reported(site, replicas=2), 240)
+        wait_for("new pods to take their share", lambda: shared(before, tokens_by_pod(site)), WAIT_SECONDS)
+        status = wait_for("the status to report it", lambda: reported(site, replicas=2), WAIT_SECONDS)
         assert 1 < status["speculation"]["meanAcceptedLength"] <= 7
         site.wait_condition(scaled, "SpeculationActive", "True")
         site.wait_condition(scaled, "ScalingActive", "True")
-    wait_for("one replica without load", lambda: replicas(site) == 1, 240)
+    wait_for("one replica without load", lambda: replicas(site) == 1, WAIT_SECONDS)
 
 
 def shared(before: dict[str, float], now: dict[str, float]) -> bool:
