@@ -18,6 +18,7 @@ spec:
   runtime: {mode: LLMAPI, profile: own}
   target: {model: {uri: file:///models/target}}
   speculation: {decodingType: None}
+  serving: {openAI: {enabled: false}}
 """
 PROFILE = Profile.model_validate(
     {

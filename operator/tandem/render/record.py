@@ -23,8 +23,6 @@ class PodDefaults(BaseModel):
     """Requests and limits of init containers."""
     image_pull_secrets: tuple[str, ...] = ()
     """Names of the Secrets."""
-    open_ai: bool = False
-    """Whether the serving image has the OpenAI endpoint; false: of an operator that had none."""
 
 
 class Record(BaseModel):
@@ -42,12 +40,7 @@ class Record(BaseModel):
     """The spec, as it was; `replicas` means nothing here."""
     fetched: dict[Role, str] = Field(default_factory=dict)
     """Folders in the cache volume of the models that were downloaded."""
-    pods: PodDefaults | None = None
-    """None: of an operator that had none; those revisions keep their bytes, without requests by default."""
-
-    answers_upstream_unary: bool = False
-    """Mode LLMAPI: whether `tensorrt_llm` answers unary calls, as upstream's does by default. False: of an operator
-    whose `tensorrt_llm` streamed, next to `tensorrt_llm_unary`; its revisions keep their bytes."""
+    pods: PodDefaults = Field(default_factory=PodDefaults)
 
     @property
     def inputs_hash(self) -> str:

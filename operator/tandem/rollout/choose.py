@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
-from tandem.api.types import Mode, SpeculativeInferenceService
+from tandem.api.types import SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.job_pod import init_resources
 from tandem.render import LATEST, PodDefaults, Record, Revision, asks_for, render
@@ -63,7 +63,6 @@ def _fresh(
         user_ids=settings.user_ids,
         init_resources=init_resources([settings.jobs]),
         image_pull_secrets=tuple(secret.name for secret in settings.jobs.image_pull_secrets),
-        open_ai=True,
     )
     return Record(
         renderer=LATEST,
@@ -72,7 +71,6 @@ def _fresh(
         spec=service.spec,
         fetched=folders,
         pods=pods,
-        answers_upstream_unary=service.spec.runtime.mode is Mode.LLMAPI,
     )
 
 

@@ -50,9 +50,8 @@ DEAF = "leave out --num-draft-tokens and --compare; compare with a service of de
     [
         (Triton({"speculative_bls"}, max_draft_len="0"), "no draft model: its engine speculates by itself"),
         (Triton({"tensorrt_llm_stream"}), "mode LLMAPI, whose engine decides itself"),
-        (Triton({"tensorrt_llm_unary"}), "mode LLMAPI, whose engine decides itself"),
     ],
-    ids=["Medusa, Lookahead or None", "mode LLMAPI", "of an operator before"],
+    ids=["Medusa, Lookahead or None", "mode LLMAPI"],
 )
 async def test_a_server_that_drafts_by_itself_cannot_be_compared_with_itself(triton: Any, why: str) -> None:
     server = TritonClient("host:8001")

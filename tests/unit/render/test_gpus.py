@@ -8,7 +8,6 @@ from support.gpu_services import ALONE, CPU, FAST, PAIR, PROFILE, sizes
 from support.services import parse
 from tandem.accept import gpus as rules
 from tandem.api.roles import Role
-from tandem.render import PodDefaults
 from tandem.render.v1.gpu_products import least_memory_gib
 from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
 from tandem.render.v1.inputs import Inputs
@@ -267,19 +266,15 @@ def test_memory_of_products(products: list[str], memory: float | None, reason: s
 
 
 @pytest.mark.parametrize(
-    ("gpu", "pods", "memory", "reason"),
+    ("gpu", "memory", "reason"),
     [
-        ({"resourceName": "nvidia.com/mig-3g.40gb", "product": ["NVIDIA-H100-80GB-HBM3"]}, True, 40, "the slice's"),
-        ({"product": ["NVIDIA-L4-SHARED"]}, True, 24, "known by its whole GPU"),
-        ({"product": ["NVIDIA-L4-SHARED"], "memoryGiB": 12}, True, 12, "the user knows better"),
-        ({"product": ["NVIDIA-L4-SHARED"]}, False, None, "a revision from before keeps its bytes"),
-        ({"resourceName": "nvidia.com/mig-3g.40gb"}, False, None, "likewise"),
+        ({"resourceName": "nvidia.com/mig-3g.40gb", "product": ["NVIDIA-H100-80GB-HBM3"]}, 40, "the slice's"),
+        ({"product": ["NVIDIA-L4-SHARED"]}, 24, "known by its whole GPU"),
+        ({"product": ["NVIDIA-L4-SHARED"], "memoryGiB": 12}, 12, "the user knows better"),
     ],
 )
-def test_the_memory_that_the_preflight_reckons_with(
-    gpu: dict[str, Any], pods: bool, memory: float | None, reason: str
-) -> None:
+def test_the_memory_that_the_preflight_reckons_with(gpu: dict[str, Any], memory: float, reason: str) -> None:
     spec = parse(PAIR, **ALONE, placement__gpu=gpu).spec
-    inputs = Inputs(spec, PROFILE, "serving:1", {}, PodDefaults() if pods else None)
+    inputs = Inputs(spec, PROFILE, "serving:1", {})
     found = preflight_checks(inputs, Stack({}, {}, {})).get("gpu", {}).get("memory_gib")
     assert found == memory, reason

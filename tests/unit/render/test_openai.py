@@ -1,19 +1,18 @@
 """The OpenAI endpoint in a service's children."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from support.pods import rendered
 from support.services import DATA, QUICKSTART, parse
 from tandem.children.networkpolicy import network_policy
 from tandem.children.service import endpoint, openai_url
-from tandem.render import PodDefaults, Record, asks_for, render
+from tandem.render import Record, asks_for, render
 from tandem.render.v1.pod import server_pod, worker_pod
 
-POD = PodDefaults(open_ai=True)
 ARGUMENTS = [
     # openAI, arguments of the container beside those that it always has, why
     ("{}", {"--name=$(TANDEM_SERVICE)", "--max-body=4194304"}, "the name is the service's, as its label has it"),
@@ -39,7 +38,8 @@ ARGUMENTS = [
 
 
 def container(openai: str) -> dict[str, Any]:
-    inputs = replace(rendered(f"serving: {{requestTimeoutSeconds: 77, openAI: {openai}}}"), pods=POD)
+    asked = {"enabled": True, **yaml.safe_load(openai)}
+    inputs = rendered(yaml.safe_dump({"serving": {"requestTimeoutSeconds": 77, "openAI": asked}}))
     _, found = server_pod(inputs)["containers"]
     return dict(found)
 
@@ -63,7 +63,7 @@ def test_with_tls_the_probes_speak_it() -> None:
 
 
 def test_secrets_are_mounted_in_the_endpoint_alone() -> None:
-    pod = server_pod(replace(rendered("serving: {openAI: {apiKeySecret: keys, tlsSecret: certificate}}"), pods=POD))
+    pod = server_pod(rendered("serving: {openAI: {enabled: true, apiKeySecret: keys, tlsSecret: certificate}}"))
     secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
     assert secrets == {"api-keys": "keys", "tls": "certificate"}
     triton, openai = ({mount["name"] for mount in each["volumeMounts"]} for each in pod["containers"])
@@ -75,20 +75,13 @@ def test_resources_are_the_users() -> None:
     assert container("{resources: {limits: {cpu: '2'}}}")["resources"] == {"limits": {"cpu": "2"}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "pods", "reason"),
-    [
-        ("serving: {openAI: {enabled: false}}", POD, "nobody wants it"),
-        ("{}", PodDefaults(), "the revision is from before there was one"),
-    ],
-)
-def test_servers_without_it_are_as_before(spec: str, pods: PodDefaults, reason: str) -> None:
-    before = server_pod(replace(rendered("{}"), pods=PodDefaults()))
-    assert server_pod(replace(rendered(spec), pods=pods)) == before, reason
+def test_servers_of_those_who_want_none() -> None:
+    (only,) = server_pod(rendered("serving: {openAI: {enabled: false}}"))["containers"]
+    assert only["name"] == "triton"
 
 
 def test_the_workers_of_a_group_have_none() -> None:
-    pod = worker_pod(replace(rendered("target: {tensorParallelSize: 16}"), pods=POD))
+    pod = worker_pod(rendered("{target: {tensorParallelSize: 16}, serving: {openAI: {enabled: true}}}"))
     assert pod is not None
     assert [each["name"] for each in pod["containers"]] == ["triton"]
 

@@ -24,46 +24,6 @@ from tandem.settings import Settings
 INPUTS = sorted((DATA / "input").glob("*.yaml"))
 
 
-OWN_INIT = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}}
-
-
-@pytest.mark.parametrize("name", [path.stem for path in INPUTS])
-def test_services_from_before_pods_had_defaults_keep_their_revisions(name: str) -> None:
-    """A record without them renders as ever: what they brought is the address, requests, and a limit of the init
-    container."""
-    text = (DATA / "output" / name / "revision" / "record.json").read_text(encoding="utf-8")
-    record = Record.model_validate_json(text)
-    assert record.pods is not None
-    without_endpoint = record.pods.model_copy(update={"open_ai": False})
-    newer, older = (render(record.model_copy(update={"pods": pods})) for pods in (without_endpoint, None))
-    assert render(Record.model_validate_json(older.files["record.json"])) == older
-    files = [{key: text for key, text in each.files.items() if key != "record.json"} for each in (newer, older)]
-    assert files[0] == files[1]
-    (container,) = newer.pod["containers"]
-    resources = {**container["resources"], "requests": record.profile.resources.get("requests")}
-    before = {
-        **container,
-        "env": [variable for variable in container["env"] if variable["name"] != "TANDEM_POD_IP"],
-        "resources": {side: amounts for side, amounts in resources.items() if amounts},
-    }
-    init = [{**each, "resources": OWN_INIT} for each in newer.pod["initContainers"]]
-    assert older.pod == {**newer.pod, "containers": [before], "initContainers": init}
-
-
-@pytest.mark.parametrize("name", ["llmapi-eagle3", "llmapi-user-provided"])
-def test_services_from_before_upstreams_name_was_unary_keep_their_revisions(name: str) -> None:
-    """Their clients stream from `tensorrt_llm`."""
-    text = (DATA / "output" / name / "revision" / "record.json").read_text(encoding="utf-8")
-    record = Record.model_validate_json(text)
-    assert record.answers_upstream_unary
-    newer, older = render(record), render(record.model_copy(update={"answers_upstream_unary": False}))
-    assert render(Record.model_validate_json(older.files["record.json"])) == older
-    models = [{key.split(".")[0] for key in each.files if key.endswith(".config.pbtxt")} for each in (newer, older)]
-    assert models == [{"tensorrt_llm", "tensorrt_llm_stream"}, {"tensorrt_llm", "tensorrt_llm_unary"}]
-    assert "decoupled: true" in older.files["tensorrt_llm.config.pbtxt"]
-    assert "decoupled: false" in newer.files["tensorrt_llm.config.pbtxt"]
-
-
 def render_text(text: str, settings: Settings) -> str:
     return render_manifests(accepted_all(text, settings), settings)
 

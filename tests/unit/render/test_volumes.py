@@ -1,12 +1,9 @@
 """Volumes of a server's pod, and where its container mounts them."""
 
-from dataclasses import replace
-
 import pytest
 
 from support.pods import PROFILE, rendered
 from tandem.api.roles import Role
-from tandem.render import PodDefaults
 from tandem.render.v1.pod import server_pod
 from tandem.render.v1.sources import folders
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache, volumes
@@ -44,9 +41,9 @@ def test_every_volume_is_reserved_for_us_and_mounted() -> None:
     target: {model: {uri: pvc://models/x}, tensorParallelSize: 16}
     draft: {model: {uri: hf://org/draft}}
     speculation: {decodingType: UserProvided, userProvided: {entryPoint: "mine:make", configMapName: mine}}
-    serving: {openAI: {apiKeySecret: keys, tlsSecret: certificate}}
+    serving: {openAI: {enabled: true, apiKeySecret: keys, tlsSecret: certificate}}
     """)
-    pod = server_pod(replace(spec, pods=PodDefaults(open_ai=True)))
+    pod = server_pod(spec)
     added_by_the_builder = {"revision", "ssh"}
     of_the_endpoint = {"api-keys", "tls"}
     named = {volume["name"] for volume in pod["volumes"]} | added_by_the_builder

@@ -54,12 +54,9 @@ def test_what_a_new_revision_is_rendered_with(mode: str, profile: str, settings:
     revision = decide(parse(QUICKSTART, runtime={"mode": mode, "profile": profile}), given, Observed()).revision
     assert revision
     record = Record.model_validate_json(revision.files["record.json"])
-    assert record.pods == PodDefaults(
-        user_ids="Platform", init_resources=resources, image_pull_secrets=("hub",), open_ai=True
-    )
+    assert record.pods == PodDefaults(user_ids="Platform", init_resources=resources, image_pull_secrets=("hub",))
     assert (record.renderer, record.serving_image) == ("v1", "serving:2")
     assert record.profile == settings.profile(profile)
-    assert record.answers_upstream_unary is (mode == "LLMAPI")
 
 
 def test_of_a_service_whose_tasks_have_passed(service: SpeculativeInferenceService, settings: Settings) -> None:

@@ -49,7 +49,7 @@ class TritonClient:
         """
         try:
             for api in APIS:
-                if await self._client.is_model_ready(api.shows, client_timeout=CONNECT_TIMEOUT_SECONDS):
+                if await self._client.is_model_ready(api.model, client_timeout=CONNECT_TIMEOUT_SECONDS):
                     await self._use(api, drafts_by_request)
                     return
             index = await self._client.get_model_repository_index(client_timeout=CONNECT_TIMEOUT_SECONDS)
@@ -57,7 +57,7 @@ class TritonClient:
             raise self._unreachable(error.message()) from error
         models = ", ".join(sorted(model.name for model in index.models)) or "none"
         raise ServerError(
-            f"{self._url} has none of the models {', '.join(api.shows for api in APIS)} (its models: {models}):"
+            f"{self._url} has none of the models {', '.join(api.model for api in APIS)} (its models: {models}):"
             " give the address of a SpeculativeInferenceService"
         )
 

@@ -60,12 +60,11 @@ Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
 class ModelApi:
     """The model that streams in a mode (`runtime.mode`), and its tensors.
 
-    `shows`: a model that only this mode's servers have. `shape`: of a tensor of one request, -1 its values.
+    `shape`: of a tensor of one request, -1 its values.
     """
 
     mode: str
     model: str
-    shows: str
     tensors: Tensors
     shape: tuple[int, ...]
 
@@ -78,7 +77,6 @@ class ModelApi:
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 BLS = ModelApi(
     "BLS",
-    "speculative_bls",
     "speculative_bls",
     {
         "text": ("text_input", "BYTES", np.object_),
@@ -110,10 +108,8 @@ _LLM_API: Tensors = {
     "stream": ("streaming", "BOOL", np.bool_),
     "exclude_input": ("sampling_param_exclude_input_from_output", "BOOL", np.bool_),
 }
-LLM_API = ModelApi("LLMAPI", "tensorrt_llm_stream", "tensorrt_llm_stream", _LLM_API, (-1,))
-OLD_LLM_API = ModelApi("LLMAPI", "tensorrt_llm", "tensorrt_llm_unary", _LLM_API, (-1,))
-"""As revisions of operators before have it. Engines of mode BLS are named tensorrt_llm, too."""
-APIS = (BLS, LLM_API, OLD_LLM_API)
+LLM_API = ModelApi("LLMAPI", "tensorrt_llm_stream", _LLM_API, (-1,))
+APIS = (BLS, LLM_API)
 
 
 def infer_inputs(request: Request, api: ModelApi) -> list[Any]:

@@ -35,7 +35,6 @@ def render(record: Record) -> Rendered:
         serving_image=record.serving_image,
         folders=models,
         pods=record.pods,
-        answers_upstream_unary=record.answers_upstream_unary,
     )
     stack = STACKS[inputs.spec.runtime.mode](inputs)
     checks = preflight_checks(inputs, stack)

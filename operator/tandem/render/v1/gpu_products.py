@@ -65,10 +65,9 @@ def product(label: str) -> Product | None:
     return replace(found, memory_gib=float(slice_of[1])) if found and slice_of else found
 
 
-def least_memory_gib(products: Sequence[str], by_suffix: bool = True) -> float | None:
-    """Memory of the smallest of the products; None when one is not known, or there are none. `by_suffix`: whether
-    labels are known by their whole GPU too."""
-    found = [product(label) if by_suffix else PRODUCTS.get(label) for label in products]
+def least_memory_gib(products: Sequence[str]) -> float | None:
+    """Memory of the smallest of the products; None when one is not known, or there are none."""
+    found = [product(label) for label in products]
     known = [each.memory_gib for each in found if each]
     return min(known) if known and len(known) == len(products) else None
 

@@ -76,14 +76,14 @@ def is_mig(resource_name: str) -> bool:
     return resource_name.partition("/")[2].startswith("mig-")
 
 
-def memory_gib(spec: ServiceSpec, by_suffix: bool = True) -> float | None:
-    """Memory of a GPU, or of its slice; None: not known. `by_suffix`: see `least_memory_gib`."""
+def memory_gib(spec: ServiceSpec) -> float | None:
+    """Memory of a GPU, or of its slice; None: not known."""
     gpu = spec.placement.gpu
     if gpu.memory_gib:
         return gpu.memory_gib
     if is_mig(gpu.resource_name):  # the product is the whole GPU's
-        return slice_memory_gib(gpu.resource_name) if by_suffix else None
-    return least_memory_gib(gpu.product, by_suffix)
+        return slice_memory_gib(gpu.resource_name)
+    return least_memory_gib(gpu.product)
 
 
 def model_ranks(spec: ServiceSpec) -> dict[Role, int]:

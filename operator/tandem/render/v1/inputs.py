@@ -1,7 +1,7 @@
 """What the parts of the renderer are given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
@@ -18,10 +18,8 @@ class Inputs:
     serving_image: str
     folders: Mapping[Role, str]
     """Folder of each model in the containers."""
-    pods: PodDefaults | None = None
-    """What the administrator gave to all pods; None: bytes as before there was that."""
-    answers_upstream_unary: bool = True
-    """As the record has it."""
+    pods: PodDefaults = field(default_factory=PodDefaults)
+    """What the administrator gave to all pods."""
 
     @property
     def image(self) -> str:

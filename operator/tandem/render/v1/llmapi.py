@@ -18,8 +18,6 @@ STREAMS, UNARY = "tensorrt_llm_llmapi", "tensorrt_llm_unary"
 """Tandem's models, by their folders: the engine, decoupled; and one response for clients without streams."""
 NAMES = {STREAMS: "tensorrt_llm_stream", UNARY: "tensorrt_llm"}
 """Their names in Triton: upstream's model is not decoupled by default (llmapi/tensorrt_llm/1/model.yaml)."""
-OLD_NAMES = {STREAMS: "tensorrt_llm", UNARY: "tensorrt_llm_unary"}
-"""In revisions of operators before that."""
 
 
 @dataclass(frozen=True)
@@ -54,26 +52,21 @@ def llmapi(inputs: Inputs) -> Stack:
     """The models of mode LLMAPI for a spec that was accepted."""
     arguments = switched_llm_args(inputs.spec, inputs.profile, inputs.folders)
     arguments |= {name: value for name, value in inputs.profile.engine_parameters.items() if name not in arguments}
-    names, variables = _names(inputs), _variables(inputs)
+    variables = _variables(inputs)
     return Stack(
-        configs={name: config(folder, variables) for folder, name in names.items()},
-        sources={name: f"{TANDEM}/models/{folder}" for folder, name in names.items()},
+        configs={name: config(folder, variables) for folder, name in NAMES.items()},
+        sources={name: f"{TANDEM}/models/{folder}" for folder, name in NAMES.items()},
         checks=_checks(inputs, arguments),
         files={LLM_ARGS: to_yaml(arguments)},
         env=inputs.profile.engine_env,
     )
 
 
-def _names(inputs: Inputs) -> Mapping[str, str]:
-    """Triton's name of each of Tandem's models."""
-    return NAMES if inputs.answers_upstream_unary else OLD_NAMES
-
-
 def _variables(inputs: Inputs) -> LlmApiVariables:
-    spec, drafter, names = inputs.spec, inputs.spec.speculation.user_provided, _names(inputs)
+    spec, drafter = inputs.spec, inputs.spec.speculation.user_provided
     return LlmApiVariables(
-        streams=names[STREAMS],
-        unary=names[UNARY],
+        streams=NAMES[STREAMS],
+        unary=NAMES[UNARY],
         llm_args_path=f"{REVISION}/{LLM_ARGS}",
         llm_package=inputs.profile.llm_package,
         max_batch_size=spec.serving.max_batch_size,

@@ -33,7 +33,7 @@ SERVICE = _env("TANDEM_SERVICE", f"metadata.labels['{names.LABEL_SERVICE}']")
 
 def has_endpoint(inputs: Inputs) -> bool:
     """Whether the servers have it."""
-    return bool(inputs.pods and inputs.pods.open_ai and inputs.spec.serving.open_ai.enabled)
+    return inputs.spec.serving.open_ai.enabled
 
 
 def tokenizer_plan(inputs: Inputs) -> dict[str, str]:

@@ -24,10 +24,6 @@ PORTS = {"http": ports.HTTP, "grpc": ports.GRPC, "metrics": ports.METRICS}
 CPUS_PER_GPU, GIB_PER_GPU = 1, 4
 """What a server asks for unless somebody writes it: little enough for the smallest machines with a GPU, such as
 4 CPUs and 16 GiB beside a T4."""
-INIT_RESOURCES: dict[str, Any] = {
-    "requests": {"cpu": "10m", "memory": "32Mi"},
-    "limits": {"memory": "128Mi"},
-}
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 
 
@@ -40,8 +36,7 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
         **probes(inputs, [*ENTRYPOINT, "probe"]),
         **lifecycle(),
     }
-    if inputs.pods:
-        container["env"] = [*container["env"], POD_IP]
+    container["env"] = [*container["env"], POD_IP]
     return with_endpoint(inputs, _serving(inputs, container, grace_seconds(inputs)))
 
 
@@ -103,7 +98,7 @@ def _serving(inputs: Inputs, container: dict[str, Any], grace: int) -> dict[str,
     if template and template.spec:
         patch = template.spec.model_dump(by_alias=True, exclude_none=True)
         pod = merge({"spec": pod}, {"spec": patch})["spec"]
-    return _with_requests(inputs, pod) if inputs.pods else pod
+    return _with_requests(inputs, pod)
 
 
 def _with_requests(inputs: Inputs, pod: dict[str, Any]) -> dict[str, Any]:
@@ -122,14 +117,14 @@ def _pod(inputs: Inputs) -> dict[str, Any]:
     """What pods with models have in common. Pull secrets of the podTemplate too: the images are the same."""
     scheduling = placement.scheduling(inputs.spec.placement, gpus=inputs.profile.gpus)
     return {
-        **every_pod(inputs.pods.user_ids if inputs.pods else "Fixed", scheduling, _pull_secrets(inputs)),
+        **every_pod(inputs.pods.user_ids, scheduling, _pull_secrets(inputs)),
         "initContainers": [
             {
                 "name": "tandem",
                 "image": inputs.serving_image,
                 "command": ["cp", "-R", f"{TANDEM}/.", "/target/"],
                 "securityContext": CONTAINER_SECURITY,
-                "resources": inputs.pods.init_resources if inputs.pods else INIT_RESOURCES,
+                "resources": inputs.pods.init_resources,
                 "volumeMounts": [{"name": "tandem", "mountPath": "/target"}],
             }
         ],
@@ -141,7 +136,7 @@ def _pull_secrets(inputs: Inputs) -> list[dict[str, Any]]:
     """The administrator's, then the podTemplate's."""
     template = inputs.spec.pod_template
     own = (template.spec.image_pull_secrets if template and template.spec else None) or []
-    shared = [{"name": name} for name in (inputs.pods.image_pull_secrets if inputs.pods else ())]
+    shared = [{"name": name} for name in inputs.pods.image_pull_secrets]
     return [*(each for each in shared if each not in own), *own]
 
 

@@ -39,8 +39,7 @@ class Stack:
 
 def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
     """What the preflight checks: the stack's part, and the GPUs' memory where it is known."""
-    by_suffix = inputs.pods is not None  # revisions from before keep their bytes
-    plan, memory = gpu_plan(inputs.spec, inputs.profile), memory_gib(inputs.spec, by_suffix)
+    plan, memory = gpu_plan(inputs.spec, inputs.profile), memory_gib(inputs.spec)
     if not plan.gpus or not memory:
         return dict(stack.checks)
     devices = plan.devices or {role: tuple(range(count)) for role, count in plan.ranks.items()}
@@ -73,7 +72,7 @@ def _devices(plan: GpuPlan, role: Role) -> tuple[int, ...]:
 
 
 def _of_one(devices: tuple[int, ...]) -> int | list[int]:
-    """The GPU; of several all (revisions from before keep their bytes)."""
+    """The GPU; of several all."""
     return devices[0] if len(devices) == 1 else list(devices)
 
 
