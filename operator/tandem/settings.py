@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tandem import __version__
 from tandem.api.profile import ImageName, Profile
 from tandem.api.types import JobTemplate, Name, UserIds
 from tandem.api.wire import StrictWire
+from tandem.engines import wrong_engine
 from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
 
@@ -229,6 +230,14 @@ class Settings(StrictWire):
     def scopes(self) -> Sequence[str | None]:
         """Namespaces to list and watch; None stands for all."""
         return self.namespaces or [None]
+
+    @field_validator("profiles")
+    @classmethod
+    def _engines_are_known(cls, profiles: list[Profile]) -> list[Profile]:
+        for each in profiles:
+            if wrong := wrong_engine(each):
+                raise ValueError(f"profile {each.name!r}: {wrong}")
+        return profiles
 
     def profile(self, name: str) -> Profile | None:
         """The profile of that name, or None."""

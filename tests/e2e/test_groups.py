@@ -19,15 +19,15 @@ from builder.build import Built, Plan
 from builder.inputs import Image
 from tandem import children as build
 from tandem import names
+from tandem.api.folders import folders
 from tandem.api.profile import Profile
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.keys import new_key_pair
+from tandem.engines.tensorrt_llm.group import over_the_group
 from tandem.render import Revision
 from tandem.render.rendered import JobPod
-from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
-from tandem.render.v1.sources import folders
 
 from .conftest import REPOSITORY, Site, wait_for
 
@@ -82,11 +82,15 @@ def group_of(image: str, serving: str) -> list[dict[str, Any]]:
     """Tandem's children of the service: LeaderWorkerSet, Secret, ServiceAccount, ConfigMap."""
     service = SpeculativeInferenceService.model_validate(yaml.safe_load(SERVICE))
     profile = Profile.model_validate(
-        {"name": "mpi", "image": image, "modes": ["LLMAPI"], "decodingTypes": {}, "llmArgs": "1.2"}
+        {"name": "mpi", "image": image, "engine": {"kind": "TensorRT-LLM", "version": "1.2"}}
     )
     inputs = Inputs(service.spec, profile, serving, folders(service.spec, {}))
-    command = over_the_group(inputs, ["tritonserver"], [])
-    plan = {"models": {"none": {"config": "none"}}, "server": {"command": command}, "group": group(inputs)}
+    command = over_the_group(inputs.plan, ["tritonserver"], [])
+    plan = {
+        "models": {"none": {"config": "none"}},
+        "server": {"command": command},
+        "group": {"hosts": inputs.plan.nodes, "slots": inputs.plan.gpus_per_pod},
+    }
     revision = Revision(
         digest="0123456789",
         files={"launch.json": json.dumps(plan), "none": ""},

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from tandem.api.profile import Profile
+from tandem.api.profile import EngineSettings, Profile
 
 PROFILE = Profile.model_validate(
-    {"name": "own", "image": "own:1", "modes": ["BLS", "LLMAPI"], "decodingTypes": {}, "llmArgs": "1.2"}
+    {"name": "own", "image": "own:1", "engine": {"kind": "TensorRT-LLM", "version": "1.2"}}
 )
-CPU = PROFILE.model_copy(update={"gpus": False, "engine_backend": "python"})
+CPU = PROFILE.model_copy(update={"gpus": False, "engine": EngineSettings(kind="Tandem")})
 PAIR = """
 apiVersion: serving.tandem.dev/v1alpha1
 kind: SpeculativeInferenceService

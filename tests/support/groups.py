@@ -1,12 +1,12 @@
 """A service whose replicas are groups of pods, and its revision."""
 
 from support.pods import PROFILE
+from tandem.api.folders import folders
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import Revision
 from tandem.render.rendered import JobPod
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
-from tandem.render.v1.sources import folders
 
 GROUPS = """
 apiVersion: serving.tandem.dev/v1alpha1

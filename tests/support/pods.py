@@ -4,11 +4,11 @@ from typing import Any
 
 import yaml
 
+from tandem.api.folders import folders
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.sources import folders
 
 BASE = """
 apiVersion: serving.tandem.dev/v1alpha1
@@ -24,9 +24,7 @@ PROFILE = Profile.model_validate(
     {
         "name": "own",
         "image": "own:1",
-        "modes": ["BLS", "LLMAPI"],
-        "decodingTypes": {},
-        "llmArgs": "1.2",
+        "engine": {"kind": "TensorRT-LLM", "version": "1.2"},
         "resources": {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}},
     }
 )

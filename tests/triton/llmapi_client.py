@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from tandem.engines.request_parameters import TABLE, Engine
+from tandem.engines.own import TandemLlmApi
 from tandem.render.v1.llmapi import MAX_WAITING_SEQUENCES, NAMES, STREAMS, UNARY, LlmApiVariables
 from tandem.render.v1.stack import config
 from triton.bls_client import PAIR, Array
@@ -20,7 +20,8 @@ INTEGERS = ("best_of", "top_k", "max_tokens", "min_tokens")
 FLAGS = ("ignore_eos", "exclude_input_from_output", "return_perf_metrics")
 REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 SAMPLING = (*INTEGERS, *FLAGS, *REALS, "seed", "stop", "bad")
-REFUSED = dict.fromkeys(TABLE[Engine.OWN_LLMAPI].entries, "the engine does not have it; leave it out")
+(_FACTS,) = TandemLlmApi.parameters.values()
+REFUSED = dict.fromkeys(_FACTS.entries, "the engine does not have it; leave it out")
 """What the operator has the model refuse over reference_llm."""
 KINDS: dict[str, Any] = {
     **dict.fromkeys(INTEGERS, np.int32),

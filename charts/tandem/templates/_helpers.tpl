@@ -219,13 +219,9 @@ capabilities: {drop: [ALL]}
 {{/* Refuses a profile of a new name that lacks what the operator asks of it at its start. */}}
 {{- define "tandem.profiles.check" -}}
 {{- $shipped := .Files.Get "files/profiles.txt" | trim | splitList "\n" -}}
-{{- range $profile := .Values.profiles -}}
+{{- range .Values.profiles -}}
 {{- if not (has .name $shipped) -}}
-{{- range $key := list "modes" "decodingTypes" -}}
-{{- if not (hasKey $profile $key) }}{{ fail (printf "profiles: %s is none of those that ship with Tandem (%s), so it needs %s: write them, or one of those names" $profile.name (join ", " $shipped) $key) }}{{ end -}}
-{{- end -}}
-{{- if and (has "LLMAPI" .modes) (not .llmArgs) }}{{ fail (printf "profiles: %s has mode LLMAPI, so it needs llmArgs: the dialect of its tensorrt_llm" .name) }}{{ end -}}
-{{- if and (has "BLS" .modes) (eq (.engineBackend | default "") "python") (not .engineSource) }}{{ fail (printf "profiles: %s has engineBackend python, so it needs engineSource" .name) }}{{ end -}}
+{{- if not .engine }}{{ fail (printf "profiles: %s is none of those that ship with Tandem (%s), so it needs engine: write it, or one of those names" .name (join ", " $shipped)) }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -236,7 +232,7 @@ capabilities: {drop: [ALL]}
 {{- $shipped := .Files.Get "files/profiles.txt" | trim | splitList "\n" -}}
 {{- $profiles := list -}}
 {{- $written := list -}}
-{{- range $profile := .Values.profiles -}}
+{{- range .Values.profiles -}}
 {{- $written = append $written $profile.name -}}
 {{- $image := index $images $profile.name -}}
 {{- $profiles = append $profiles (merge (dict) $profile (ternary (dict "image" $image) dict (not (empty $image)))) -}}

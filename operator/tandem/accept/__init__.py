@@ -6,37 +6,25 @@ One file for each subject; rules that need only the object are CEL (`tandem.api.
 from dataclasses import dataclass
 
 from tandem.accept import autoscaling as autoscaling_rules
-from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
-from tandem.accept import ignored, known_bad, llmapi, lossy, own_engine, pod_template, storage
+from tandem.accept import ignored, lossy, pod_template, storage
 from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept import request_parameters as request_parameter_rules
 from tandem.accept import rollout as rollout_rules
-from tandem.accept.rule import Refusal, Rule, SettingsRule, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
+from tandem.engines import Engine, engine_of
+from tandem.engines.rule import Refusal, Rule, Warn
 from tandem.settings import Settings
 
 __all__ = ["Accepted", "Refusal", "accept", "refusals"]
 
-RULES: tuple[Rule, ...] = (
-    *profile_rules.RULES,
-    *own_engine.RULES,
-    *llmapi.RULES,
-    *known_bad.RULES,
-    *gpu_rules.RULES,
-    *engine_rules.RULES,
-    *placement_rules.RULES,
-    *pod_template.RULES,
-)
-SETTINGS_RULES: tuple[SettingsRule, ...] = (*autoscaling_rules.SETTINGS_RULES,)
+RULES: tuple[Rule, ...] = (*gpu_rules.RULES, *placement_rules.RULES, *pod_template.RULES)
+"""Those of the profile and of the engine come before them."""
 WARNINGS: tuple[Warn, ...] = (
     *profile_rules.WARNINGS,
-    *engine_rules.WARNINGS,
-    *llmapi.WARNINGS,
-    *known_bad.WARNINGS,
     *lossy.WARNINGS,
     *request_parameter_rules.WARNINGS,
     *ignored.WARNINGS,
@@ -47,10 +35,15 @@ WARNINGS: tuple[Warn, ...] = (
 
 @dataclass(frozen=True)
 class Accepted:
-    """The profile that runs the spec, and what the user should know."""
+    """The engine that runs the spec, and what the user should know."""
 
-    profile: Profile
+    engine: Engine
     warnings: tuple[str, ...] = ()
+
+    @property
+    def profile(self) -> Profile:
+        """The profile with that engine."""
+        return self.engine.profile
 
 
 def refusals(spec: ServiceSpec, settings: Settings, *, broken: bool = False) -> list[Refusal]:
@@ -59,17 +52,17 @@ def refusals(spec: ServiceSpec, settings: Settings, *, broken: bool = False) -> 
     profile = settings.profile(spec.runtime.profile)
     if profile is None:
         return [_unknown(spec, settings)]
-    found: list[Refusal] = []
-    for rule in profile_rules.RULES if broken else RULES:
+    engine, found = engine_of(spec, profile), list[Refusal]()
+    for rule in profile_rules.RULES if broken else _rules(engine):
         try:
-            refusal = rule(spec, profile)
+            refusal = rule(spec, engine)
         except Exception:
             if not found:
                 raise
         else:
             found += [refusal] if refusal else []
-    of_settings = () if broken else SETTINGS_RULES
-    return found + [refusal for settings_rule in of_settings if (refusal := settings_rule(spec, settings))]
+    scaling = None if broken else autoscaling_rules.refusal(spec, settings)
+    return found + ([scaling] if scaling else [])
 
 
 def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
@@ -77,13 +70,18 @@ def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
     profile = settings.profile(spec.runtime.profile)
     if profile is None:
         return _unknown(spec, settings)
-    for rule in RULES:
-        if refusal := rule(spec, profile):
+    engine = engine_of(spec, profile)
+    for rule in _rules(engine):
+        if refusal := rule(spec, engine):
             return refusal
-    for settings_rule in SETTINGS_RULES:
-        if refusal := settings_rule(spec, settings):
-            return refusal
-    return Accepted(profile, tuple(text for warn in WARNINGS if (text := warn(spec, profile))))
+    if refusal := autoscaling_rules.refusal(spec, settings):
+        return refusal
+    warnings = (*engine.warnings, *WARNINGS)
+    return Accepted(engine, tuple(text for warn in warnings if (text := warn(spec, engine))))
+
+
+def _rules(engine: Engine) -> tuple[Rule, ...]:
+    return (*profile_rules.RULES, *engine.rules, *RULES)
 
 
 def _unknown(spec: ServiceSpec, settings: Settings) -> Refusal:

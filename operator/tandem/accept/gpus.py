@@ -1,24 +1,26 @@
 """Do the models fit the GPUs that the placement gives? Every refusal says the numbers."""
 
-from tandem.accept.rule import Refusal, Rule
 from tandem.api.conditions import SpecReason
-from tandem.api.profile import Profile
 from tandem.api.roles import Role
-from tandem.api.types import KvCache, Mode, ServiceSpec
-from tandem.render.latest import MIN_COMPUTE_CAPABILITY, SHARED, gpu_plan, is_mig, model_ranks, product
+from tandem.api.types import ServiceSpec
+from tandem.engines import Engine, loop_of
+from tandem.engines.gpu_products import MIN_COMPUTE_CAPABILITY, SHARED, product
+from tandem.engines.gpus import is_mig, model_ranks
+from tandem.engines.rule import Refusal, Rule
 
 SLICE = "-MIG-"
 """Part of the product label of nodes whose GPUs are all cut alike (the device plugin's MIG strategy `single`): their
 slices have the resource name of whole GPUs. https://github.com/NVIDIA/k8s-device-plugin, gpu-feature-discovery."""
 
 
-def _nodes(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    plan, per_node = gpu_plan(spec, profile), spec.placement.gpu.per_node
-    if spec.runtime.mode is Mode.BLS and plan.gpus > per_node:
+def _nodes(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    plan, per_node = engine.gpu_plan(spec), spec.placement.gpu.per_node
+    if loop_of(spec).drafts_apart and plan.gpus > per_node:
         return Refusal(
             SpecReason.GPUS_EXCEED_NODE,
-            f"mode BLS runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and placement.gpu.perNode is"
-            f" {per_node}: lower tensorParallelSize, raise perNode, or write runtime.mode: LLMAPI",
+            f"mode {spec.runtime.mode} runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and"
+            f" placement.gpu.perNode is {per_node}: lower tensorParallelSize, raise perNode, or write"
+            " runtime.mode: LLMAPI",
         )
     if plan.gpus % plan.nodes:
         return Refusal(
@@ -29,10 +31,10 @@ def _nodes(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-def _shared_draft(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _shared_draft(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     ranks = model_ranks(spec)
     draft, target = ranks.get(Role.DRAFT, 0), ranks[Role.TARGET]
-    if not profile.gpus or spec.placement.strategy == "Separate" or draft <= target:
+    if not engine.profile.gpus or spec.placement.strategy == "Separate" or draft <= target:
         return None
     return Refusal(
         SpecReason.DRAFT_EXCEEDS_TARGET,
@@ -41,11 +43,11 @@ def _shared_draft(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
-def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _mig(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     gpu = spec.placement.gpu
     sliced = next((name for name in gpu.product if SLICE in name), "")
     name = gpu.resource_name if is_mig(gpu.resource_name) else sliced
-    if not profile.gpus or spec.placement.resource_claims or not name:
+    if not engine.profile.gpus or spec.placement.resource_claims or not name:
         return None
     if sliced and name != sliced:
         return Refusal(
@@ -68,9 +70,9 @@ def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-def _shared(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _shared(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     """A pod that asks for two shared GPUs may get one GPU twice, or none, by the device plugin's configuration."""
-    gpu, plan = spec.placement.gpu, gpu_plan(spec, profile)
+    gpu, plan = spec.placement.gpu, engine.gpu_plan(spec)
     labels = [label for label in gpu.product if label.endswith(SHARED)]
     name = gpu.resource_name if gpu.resource_name.endswith(".shared") else next(iter(labels), "")
     if not name or plan.gpus < 2 or spec.placement.resource_claims:
@@ -83,18 +85,18 @@ def _shared(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
-def _fast_logits(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if not spec.speculation.acceptance.fast_logits or profile.engine_backend == "tensorrtllm":
+def _fast_logits(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    if not spec.speculation.acceptance.fast_logits or engine.fast_logits or not loop_of(spec).drafts_apart:
         return None
     return Refusal(
         SpecReason.FAST_LOGITS_NOT_IN_PROFILE,
-        f"acceptance.fastLogits is TensorRT-LLM's, and the engines of profile {profile.name!r} are"
-        f" {profile.engine_backend} models: remove fastLogits, or write another profile",
+        f"acceptance.fastLogits is for TensorRT engines, which profile {engine.profile.name!r} does not run: remove"
+        " fastLogits, or write another profile",
     )
 
 
-def _kv_fractions(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if not gpu_plan(spec, profile).shares_gpu or spec.draft is None:
+def _kv_fractions(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    if not engine.gpu_plan(spec).shares_gpu or spec.draft is None:
         return None
     caches = {"target": spec.target.kv_cache, "draft": spec.draft.kv_cache}
     for role, cache in caches.items():
@@ -108,28 +110,14 @@ def _kv_fractions(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-def _block_reuse(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if spec.runtime.mode is not Mode.BLS or spec.draft is None or profile.engine_backend != "tensorrtllm":
-        return None
-    for role, cache in {"target": spec.target.kv_cache, "draft": spec.draft.kv_cache}.items():
-        if not (cache or KvCache()).enable_block_reuse:
-            return Refusal(
-                SpecReason.BLOCK_REUSE_NEEDED,
-                f"{role}.kvCache.enableBlockReuse is false, and each step of the BLS is a request with the whole"
-                " text so far, whose keys and values must be reused: remove it",
-            )
-    return None
-
-
-def _product(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    for name in spec.placement.gpu.product if profile.gpus else ():
+def _product(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    for name in spec.placement.gpu.product if engine.profile.gpus else ():
         known = product(name)
         if known and known.compute_capability < MIN_COMPUTE_CAPABILITY:
-            who = "the profile's engine" if profile.own_engine_on_gpus else "TensorRT-LLM's speculative decoding"
             has, needs = (".".join(map(str, c)) for c in (known.compute_capability, MIN_COMPUTE_CAPABILITY))
             return Refusal(
                 SpecReason.GPU_TOO_OLD,
-                f"placement.gpu.product {name} has compute capability {has}, and {who}"
+                f"placement.gpu.product {name} has compute capability {has}, and {engine.title}"
                 f" needs {needs} (Ampere) or newer: name a newer product",
             )
     return None
@@ -148,4 +136,4 @@ def _needs(spec: ServiceSpec) -> str:
     return f"{text} and draft (tensorParallelSize {draft}, {spec.placement.strategy})"
 
 
-RULES: tuple[Rule, ...] = (_nodes, _shared_draft, _mig, _shared, _fast_logits, _kv_fractions, _block_reuse, _product)
+RULES: tuple[Rule, ...] = (_nodes, _shared_draft, _mig, _shared, _fast_logits, _kv_fractions, _product)

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from tandem.accept.rule import Warn
-from tandem.api.profile import Profile
 from tandem.api.roles import downloads, references
-from tandem.api.types import Adaptive, Gpu, Mode, ServiceSpec
+from tandem.api.types import Adaptive, Gpu, ServiceSpec
+from tandem.engines import Engine, loop_of
+from tandem.engines.rule import Warn
 
 TRUST = "trust_remote_code"
 
 
-def _trust_remote_code(spec: ServiceSpec, profile: Profile) -> str | None:
+def _trust_remote_code(spec: ServiceSpec, engine: Engine) -> str | None:
     """The fetcher takes no code along: nothing in the cluster runs what a model brings."""
     field = next(_trusting(spec), "")
     fetched = downloads(spec)
@@ -38,7 +38,7 @@ def _trusting(spec: ServiceSpec) -> Iterator[str]:
             yield f"{role}.engine.build.extraArgs.{TRUST}"
 
 
-def _oldest(spec: ServiceSpec, profile: Profile) -> str | None:
+def _oldest(spec: ServiceSpec, engine: Engine) -> str | None:
     details = spec.speculation.n_gram
     if details is None or details.is_keep_all or not details.is_use_oldest:
         return None
@@ -48,8 +48,8 @@ def _oldest(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
-def _adaptive(spec: ServiceSpec, profile: Profile) -> str | None:
-    if spec.runtime.mode is Mode.BLS or spec.speculation.adaptive == Adaptive():
+def _adaptive(spec: ServiceSpec, engine: Engine) -> str | None:
+    if loop_of(spec).chooses_length or spec.speculation.adaptive == Adaptive():
         return None
     return (
         "speculation.adaptive is for mode BLS, and has no effect in mode LLMAPI: remove it, or write"
@@ -57,11 +57,12 @@ def _adaptive(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
-def _devices(spec: ServiceSpec, profile: Profile) -> str | None:
+def _devices(spec: ServiceSpec, engine: Engine) -> str | None:
     gpu, claims = spec.placement.gpu, spec.placement.resource_claims
-    if not profile.gpus and (gpu != Gpu() or claims):
+    if not engine.profile.gpus and (gpu != Gpu() or claims):
         field = "placement.gpu" if gpu != Gpu() else "placement.resourceClaims"
-        return f"{field} has no effect: profile {profile.name!r} runs on CPUs; remove it, or write another profile"
+        name = engine.profile.name
+        return f"{field} has no effect: profile {name!r} runs on CPUs; remove it, or write another profile"
     if claims and gpu.resource_name != Gpu().resource_name:
         return (
             f"placement.gpu.resourceName {gpu.resource_name} has no effect where placement.resourceClaims give"

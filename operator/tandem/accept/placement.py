@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tandem.accept.rule import Refusal, Rule
 from tandem.api.conditions import SpecReason
-from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
 from tandem.api.wire import Wire
+from tandem.engines import Engine
+from tandem.engines.rule import Refusal, Rule
 
 
 class _Term(Wire):
@@ -27,7 +27,7 @@ class _Affinity(Wire):
     node_affinity: _NodeAffinity | None = None
 
 
-def _affinity(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _affinity(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     """Each term is narrowed to the GPUs that can serve."""
     try:
         _Affinity.model_validate(spec.placement.affinity or {})

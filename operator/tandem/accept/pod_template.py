@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tandem.accept.pod_volumes import volumes_that_undo
-from tandem.accept.rule import Refusal, Rule
 from tandem.api import GROUP
 from tandem.api.conditions import SpecReason
-from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
 from tandem.api.types.placement import ContainerTemplate, JobTemplate, PodTemplate
+from tandem.engines import Engine
+from tandem.engines.rule import Refusal, Rule
 from tandem.render.latest import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX, claim_name
 
 VOLUME_KINDS = (
@@ -38,37 +38,37 @@ OWN_METADATA_PREFIXES = (
 OWN_LABELS = ("pod-template-hash", "controller-revision-hash", "statefulset.kubernetes.io/pod-name")
 
 
-def _pod_template(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _pod_template(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     template = spec.pod_template
     if template is None:
         return None
-    found = [f"podTemplate.{problem}" for problem in _problems(template, spec, profile)]
+    found = [f"podTemplate.{problem}" for problem in _problems(template, spec, engine)]
     return Refusal(SpecReason.POD_TEMPLATE_REFUSED, "; ".join(found)) if found else None
 
 
-def _jobs(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _jobs(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     if spec.jobs is None:
         return None
-    problem = next(_problems_of_jobs(spec.jobs, spec, profile), None)
+    problem = next(_problems_of_jobs(spec.jobs, spec, engine), None)
     return Refusal(SpecReason.POD_TEMPLATE_REFUSED, f"jobs.{problem}") if problem else None
 
 
-def _endpoint(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _endpoint(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     problem = next(_resources("serving.openAI.resources", spec.serving.open_ai.resources, spec), None)
     return Refusal(SpecReason.POD_TEMPLATE_REFUSED, problem) if problem else None
 
 
-def _problems_of_jobs(jobs: JobTemplate, spec: ServiceSpec, profile: Profile) -> Iterator[str]:
+def _problems_of_jobs(jobs: JobTemplate, spec: ServiceSpec, engine: Engine) -> Iterator[str]:
     for path in _directives(jobs.model_dump(by_alias=True, exclude_none=True), ""):
         yield f"{path} is a directive of merge patches: write the fields themselves"
     for kind, entries in {"labels": jobs.labels, "annotations": jobs.annotations}.items():
         yield from _keys(kind, entries)
-    yield from _environment("env", jobs.env, profile)
+    yield from _environment("env", jobs.env, engine)
     yield from _resources("resources", jobs.resources, spec)
     yield from _resources("buildResources", jobs.build_resources, spec)
 
 
-def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Iterator[str]:
+def _problems(template: PodTemplate, spec: ServiceSpec, engine: Engine) -> Iterator[str]:
     patch = template.model_dump(by_alias=True, exclude_none=True)
     for path in _directives(patch, ""):
         yield f"{path} is a directive of merge patches: write the fields themselves"
@@ -82,7 +82,7 @@ def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Ite
             yield f"spec.imagePullSecrets[{index}] has no name: write one"
     own = {str(volume.get("name")) for volume in template.spec.volumes or []}
     for container in template.spec.containers:
-        yield from _environment("spec.containers[0].env", container.env or [], profile)
+        yield from _environment("spec.containers[0].env", container.env or [], engine)
         yield from _mounts(container, own)
         yield from _resources("spec.containers[0].resources", container.resources, spec)
     for init in template.spec.init_containers or []:
@@ -128,12 +128,12 @@ def _volumes(volumes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{where} has {len(kinds)} kinds: write exactly one of {', '.join(VOLUME_KINDS)}"
 
 
-def _environment(field: str, variables: Sequence[Mapping[str, Any]], profile: Profile) -> Iterator[str]:
+def _environment(field: str, variables: Sequence[Mapping[str, Any]], engine: Engine) -> Iterator[str]:
     for index, variable in enumerate(variables):
         where, name = f"{field}[{index}]", variable.get("name")
         if not isinstance(name, str) or not name:
             yield f"{where} has no name: write one"
-        elif name in OWN_ENV or name in profile.engine_env or name.startswith(OWN_ENV_PREFIXES):
+        elif name in OWN_ENV or name in engine.profile.engine.env or name.startswith(OWN_ENV_PREFIXES):
             yield f"{where}: {name} is set by Tandem: remove it"
 
 

@@ -1,45 +1,28 @@
 """Can the profile run the spec at all?"""
 
-import re
-
-from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
-from tandem.api.types import Mode, ServiceSpec
+from tandem.api.types import ServiceSpec
+from tandem.engines import Engine, modes
+from tandem.engines.rule import Refusal, Rule, Warn
+from tandem.engines.triton import own_image, release, triton_release
 
 _SECURITY_FLOOR = "26.07"  # NVIDIA's bulletins up to CVE-2026-47627
-_COLLECTS_SINCE = "25.04"  # errors have their call's id: `InferResponse::SaveToSharedMemory` of the Python backend
-_NVIDIA_IMAGE = re.compile(r"(?:^|/)tritonserver:(\d{2}\.\d{2})(?![\d.])")
-"""NVIDIA's images, and copies of them in other registries, have the release in their tag."""
 
 
-def triton_release(spec: ServiceSpec, profile: Profile) -> str:
-    """Release of Triton in the image that serves, such as 26.07; empty: not known.
-
-    It is in the tags of NVIDIA's images; of others the profile says it, but not of what `runtime.image` replaces.
-    """
-    if found := _NVIDIA_IMAGE.search(spec.runtime.image or profile.image):
-        return found[1]
-    return "" if _own_image(spec, profile) else profile.triton_version
-
-
-def _own_image(spec: ServiceSpec, profile: Profile) -> str:
-    """The service's image where it is not the profile's; empty: the profile's serves."""
-    return "" if spec.runtime.image == profile.image else spec.runtime.image
-
-
-def _mode(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if spec.runtime.mode in profile.modes:
+def _mode(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    profile, known = engine.profile, modes(engine.profile)
+    if spec.runtime.mode in known:
         return None
     return Refusal(
         SpecReason.MODE_NOT_IN_PROFILE,
         f"profile {profile.name!r} cannot run mode {spec.runtime.mode}: write runtime.mode:"
-        f" {' or '.join(profile.modes)}, or another profile",
+        f" {' or '.join(known)}, or another profile",
     )
 
 
-def _decoding_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    types = profile.decoding_types.get(spec.runtime.mode, [])
+def _decoding_type(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    types, profile = engine.decoding_types, engine.profile
     if spec.speculation.decoding_type in types:
         return None
     return Refusal(
@@ -49,24 +32,25 @@ def _decoding_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
-def _tensor_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _tensor_parallel(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     sizes = {"target.tensorParallelSize": spec.target.tensor_parallel_size}
     if spec.draft:
         sizes["draft.tensorParallelSize"] = spec.draft.tensor_parallel_size
-    if profile.own_engine_on_gpus:
+    profile, most = engine.profile, engine.profile.max_tensor_parallel_size
+    if most == 1:
         sizes["target.pipelineParallelSize"] = spec.target.pipeline_parallel_size
-    why = " (splitting one never ran on GPUs)" if profile.own_engine_on_gpus else ""
     for field, size in sizes.items():
-        if size > profile.max_tensor_parallel_size:
+        if size > most:
             return Refusal(
                 SpecReason.TENSOR_PARALLEL_NOT_IN_PROFILE,
                 f"{field} is {size}, and profile {profile.name!r} runs a model on at most"
-                f" {profile.max_tensor_parallel_size}{why}: write a smaller one, or another profile",
+                f" {most}{engine.why_not_split}: write a smaller one, or another profile",
             )
     return None
 
 
-def _image(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _image(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    profile = engine.profile
     if spec.runtime.image or profile.image:
         return None
     return Refusal(
@@ -76,48 +60,31 @@ def _image(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
-def _collects(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    version = triton_release(spec, profile)
-    used = profile.engine_calls == "Collected" and spec.runtime.mode is Mode.BLS and spec.draft is not None
-    if not used or not version or _release(version) >= _release(_COLLECTS_SINCE):
-        return None
-    return Refusal(
-        SpecReason.ENGINE_CALLS_NOT_IN_TRITON,
-        f"profile {profile.name!r} has engineCalls Collected, and the image has Triton {version}: before"
-        f" {_COLLECTS_SINCE} an error of one sequence loses the answers of the others; set the profile's engineCalls"
-        " to Single in the Helm value `profiles`, or write another profile",
-    )
-
-
-def _warn_security(spec: ServiceSpec, profile: Profile) -> str | None:
-    version = triton_release(spec, profile)
-    if version and _release(version) >= _release(_SECURITY_FLOOR):
+def _warn_security(spec: ServiceSpec, engine: Engine) -> str | None:
+    version = triton_release(spec, engine.profile)
+    if version and release(version) >= release(_SECURITY_FLOOR):
         return None
     has = f"has Triton {version}" if version else "does not name its release of Triton"
     return (
-        f"{_place(spec, profile)} {has}: releases before {_SECURITY_FLOOR} have known vulnerabilities; write a newer"
-        " profile or image, or let trusted clients alone connect (serving.access.from)"
+        f"{_place(spec, engine.profile)} {has}: releases before {_SECURITY_FLOOR} have known vulnerabilities; write a"
+        " newer profile or image, or let trusted clients alone connect (serving.access.from)"
     )
 
 
-def _warn_unverified(spec: ServiceSpec, profile: Profile) -> str | None:
-    if profile.verified and not _own_image(spec, profile):
+def _warn_unverified(spec: ServiceSpec, engine: Engine) -> str | None:
+    if engine.profile.verified and not own_image(spec, engine.profile):
         return None
     return (
-        f"{_place(spec, profile)} is not verified: Tandem's tests never ran it on its hardware; try your models on it"
-        " before you rely on it"
+        f"{_place(spec, engine.profile)} is not verified: Tandem's tests never ran it on its hardware; try your"
+        " models on it before you rely on it"
     )
 
 
 def _place(spec: ServiceSpec, profile: Profile) -> str:
     """Where the image is written, for messages."""
-    image = _own_image(spec, profile)
+    image = own_image(spec, profile)
     return f"runtime.image {image}" if image else f"profile {profile.name!r}"
 
 
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
-
-
-RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel, _collects, _image)
+RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel, _image)
 WARNINGS: tuple[Warn, ...] = (_warn_security, _warn_unverified)

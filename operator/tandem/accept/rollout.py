@@ -1,11 +1,11 @@
 """How a new revision takes the place of the old one."""
 
-from tandem.accept.rule import Warn
-from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
+from tandem.engines import Engine
+from tandem.engines.rule import Warn
 
 
-def _replace(spec: ServiceSpec, profile: Profile) -> str | None:
+def _replace(spec: ServiceSpec, engine: Engine) -> str | None:
     if spec.rollout.strategy == "Surge":
         return None
     return (

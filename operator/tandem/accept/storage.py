@@ -2,31 +2,31 @@
 
 from collections.abc import Sequence
 
-from tandem.accept.rule import Refusal, Warn
 from tandem.api.conditions import SpecReason
-from tandem.api.profile import Profile
 from tandem.api.roles import downloads
 from tandem.api.types import Cache, ServiceSpec
+from tandem.engines import Engine
+from tandem.engines.rule import Refusal, Warn
 from tandem.plural import counted
-from tandem.render.latest import claim_name, gpu_plan, uses_cache
+from tandem.render.latest import claim_name, uses_cache
 
 SHAREABLE = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def several(spec: ServiceSpec, profile: Profile) -> str:
+def several(spec: ServiceSpec, engine: Engine) -> str:
     """Why pods may be on several nodes at a time, in words; empty: there is one."""
-    nodes, scaled = gpu_plan(spec, profile).nodes, spec.autoscaling
+    nodes, scaled = engine.gpu_plan(spec).nodes, spec.autoscaling
     most = max(spec.replicas, scaled.max_replicas if scaled else 0)
     if most > 1:
         return f"there may be {most} replicas"
     return f"a replica is on {nodes} nodes" if nodes > 1 else ""
 
 
-def not_shareable(spec: ServiceSpec, profile: Profile, modes: Sequence[str]) -> Refusal | None:
+def not_shareable(spec: ServiceSpec, engine: Engine, modes: Sequence[str]) -> Refusal | None:
     """A volume that pods of one node alone can mount serves one pod. `modes`: those of the cache's claim."""
-    why = several(spec, profile)
-    if not why or not uses_cache(spec, profile) or SHAREABLE & set(modes):
+    why = several(spec, engine)
+    if not why or not uses_cache(spec, engine) or SHAREABLE & set(modes):
         return None
     return Refusal(
         SpecReason.CACHE_NOT_SHAREABLE,
@@ -36,10 +36,10 @@ def not_shareable(spec: ServiceSpec, profile: Profile, modes: Sequence[str]) -> 
     )
 
 
-def not_shareable_source(spec: ServiceSpec, profile: Profile, claim: str, modes: Sequence[str]) -> str | None:
+def not_shareable_source(spec: ServiceSpec, engine: Engine, claim: str, modes: Sequence[str]) -> str | None:
     """A warning of a claim with a model (`pvc://`) that pods of one node alone can mount; where they are on one node,
     it works."""
-    why = several(spec, profile)
+    why = several(spec, engine)
     if not why or not modes or SHAREABLE & set(modes):
         return None
     return (
@@ -48,12 +48,12 @@ def not_shareable_source(spec: ServiceSpec, profile: Profile, claim: str, modes:
     )
 
 
-def _warn_made(spec: ServiceSpec, profile: Profile) -> str | None:
+def _warn_made(spec: ServiceSpec, engine: Engine) -> str | None:
     """Of a claim that is to be made; one that is there may be another."""
     cache = spec.storage.cache
-    if cache.claim_name or not uses_cache(spec, profile) or SHAREABLE & set(cache.access_modes):
+    if cache.claim_name or not uses_cache(spec, engine) or SHAREABLE & set(cache.access_modes):
         return None
-    if refusal := not_shareable(spec, profile, cache.access_modes):
+    if refusal := not_shareable(spec, engine, cache.access_modes):
         return refusal.message
     if spec.rollout.strategy == "Replace" or HOSTNAME in spec.placement.node_selector:
         return None
@@ -64,11 +64,11 @@ def _warn_made(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
-def _warn_first_node(spec: ServiceSpec, profile: Profile) -> str | None:
+def _warn_first_node(spec: ServiceSpec, engine: Engine) -> str | None:
     """Of a volume that is bound where its first pod runs, which may be a node without GPUs."""
     cache, placement = spec.storage.cache, spec.placement
     made = downloads(spec) and not cache.claim_name and not SHAREABLE & set(cache.access_modes)
-    if not made or not profile.gpus or not_shareable(spec, profile, cache.access_modes):
+    if not made or not engine.profile.gpus or not_shareable(spec, engine, cache.access_modes):
         return None
     by_affinity = (placement.affinity or {}).get("nodeAffinity")
     if placement.gpu.product or placement.node_selector or placement.runtime_class_name or by_affinity:
@@ -80,7 +80,7 @@ def _warn_first_node(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
-def _warn_ignored(spec: ServiceSpec, profile: Profile) -> str | None:
+def _warn_ignored(spec: ServiceSpec, engine: Engine) -> str | None:
     """What a claim that exists has already."""
     cache, default = spec.storage.cache, Cache()
     if not cache.claim_name:

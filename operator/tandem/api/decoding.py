@@ -2,7 +2,7 @@
 
 A trait is a fact of the type as TensorRT-LLM runs it. `draft` and `drafts_on_host` shape revisions, whose renderers
 are frozen: they never change for a type that was released, and `modes` only grow. How arguments are spelt is the
-renderer's own (`tandem.render.v1.llm_args`, `tandem.render.v1.engines`).
+renderer's own (`tandem.engines.tensorrt_llm.arguments`, `tandem.engines.tensorrt_engines.builds`).
 """
 
 from collections.abc import Iterable
@@ -16,30 +16,6 @@ class Mode(StrEnum):
 
     LLMAPI = "LLMAPI"
     BLS = "BLS"
-
-
-class Dialect(StrEnum):
-    """The text of TensorRT-LLM's `llmapi/llm_args.py` over a range of releases, by the first of them.
-
-    A new one has what the newest had, until a property here says otherwise.
-    """
-
-    NONE = ""
-    """The image has no LLM API."""
-    V1_2 = "1.2"
-    V1_3 = "1.3"
-    V1_4 = "1.4"
-    """Of its release candidates."""
-
-    @property
-    def two_model_eagle3(self) -> bool:
-        """Whether EAGLE-3's heads and the target may be two models."""
-        return self is Dialect.V1_2
-
-    @property
-    def dynamic_tree(self) -> bool:
-        """Whether EAGLE-3 may draft a tree."""
-        return self is not Dialect.V1_2
 
 
 class DraftKind(StrEnum):
@@ -70,16 +46,12 @@ class Traits:
     """Modes that run it. Mode BLS alone: it lives in TensorRT engines."""
     draft: DraftKind = DraftKind.NONE
     """What `spec.draft` is to it."""
-    dialects: tuple[Dialect, ...] = tuple(dialect for dialect in Dialect if dialect is not Dialect.NONE)
-    """Mode LLMAPI: dialects that have it."""
     drafts_on_host: bool = False
     """The host makes the drafts between two passes, from the text alone: there is no state that could go stale, and
     the next pass cannot be prepared before they are there, so that the overlap scheduler is off
     (_torch/speculative/interface.py, `support_overlap_scheduler`)."""
-    follows_schedule: tuple[Dialect, ...] = ()
-    """Dialects whose engine follows `draftLenSchedule`; in others it may keep `maxDraftLen` at every load."""
-    fixed_draft_len: tuple[Dialect, ...] = ()
-    """Dialects whose engine takes no `draftLenSchedule` at all."""
+    follows_schedule: bool = False
+    """Whether every engine follows `draftLenSchedule` with it; some follow it with other types, too."""
     cost: DraftCost = DraftCost.HEADS
     """What makes a draft token."""
     block: str = ""
@@ -88,11 +60,6 @@ class Traits:
     """Field of that block without a default: type and block belong together. Empty: the block may be left out."""
     upstream: tuple[str, ...] = ()
     """`decoding_type` of TensorRT-LLM, as any of its releases writes it: `speculation.custom.type` must not be it."""
-
-    @property
-    def always_follows_schedule(self) -> bool:
-        """Whether the engine follows `draftLenSchedule` in every dialect."""
-        return set(self.follows_schedule) == set(Dialect) - {Dialect.NONE}
 
     @property
     def in_engine(self) -> bool:
@@ -110,7 +77,7 @@ class TypeWithTraits(StrEnum):
         if traits is None:
             raise TypeError(
                 f"decodingType {name} has no traits: write Traits(modes=...) after its name in api/decoding.py, with"
-                " draft, drafts_on_host, follows_schedule, cost, block and upstream as TensorRT-LLM has it"
+                " draft, drafts_on_host, follows_schedule, cost, block and upstream"
             )
         member = str.__new__(cls, name)
         member._value_ = name
@@ -119,16 +86,9 @@ class TypeWithTraits(StrEnum):
 
 
 _LLMAPI, _BLS, _BOTH = (Mode.LLMAPI,), (Mode.BLS,), (Mode.LLMAPI, Mode.BLS)
-_EVERY = tuple(dialect for dialect in Dialect if dialect is not Dialect.NONE)
-_SINCE_1_3 = _EVERY[_EVERY.index(Dialect.V1_3) :]
-# Which types follow a draft length schedule. 1.2: those that draft outside the engine (pull request 8194; a
-# UserProvided drafter decides by itself). Since 1.3: those that draft in the engine, except DSpark (pull requests
-# 10860 and 12262; `support_dynamic_draft_len` in _torch/speculative/interface.py). N-grams draft outside, and still
-# read the schedule's keys as 1.2 does, though 1.3 gave them another meaning (`Drafter.get_draft_len_for_batch_size`).
 _EAGLE3 = Traits(
     modes=_LLMAPI,
     draft=DraftKind.HEADS,
-    follows_schedule=_SINCE_1_3,
     block="eagle3",
     upstream=("Eagle", "Eagle3"),
 )
@@ -142,7 +102,7 @@ class DecodingType(TypeWithTraits):
         Traits(
             modes=_BOTH,
             draft=DraftKind.MODEL,
-            follows_schedule=_EVERY,
+            follows_schedule=True,
             cost=DraftCost.MODEL,
             upstream=("Draft_Target", "DraftTarget"),
         ),
@@ -153,8 +113,6 @@ class DecodingType(TypeWithTraits):
         "MTP",
         Traits(
             modes=_LLMAPI,
-            follows_schedule=_SINCE_1_3,
-            fixed_draft_len=(Dialect.V1_2,),
             block="mtp",
             upstream=("MTP",),
         ),
@@ -164,7 +122,6 @@ class DecodingType(TypeWithTraits):
         Traits(
             modes=_LLMAPI,
             drafts_on_host=True,
-            follows_schedule=(Dialect.V1_2,),
             cost=DraftCost.LOOKUP,
             block="nGram",
             upstream=("NGram",),
@@ -174,9 +131,7 @@ class DecodingType(TypeWithTraits):
         "DFlash",
         Traits(
             modes=_LLMAPI,
-            dialects=_SINCE_1_3,
             draft=DraftKind.HEADS,
-            follows_schedule=_SINCE_1_3,
             block="dFlash",
             upstream=("DFlash",),
         ),
@@ -185,7 +140,6 @@ class DecodingType(TypeWithTraits):
         "DSpark",
         Traits(
             modes=_LLMAPI,
-            dialects=_SINCE_1_3,
             draft=DraftKind.OPTIONAL_HEADS,
             block="dSpark",
             upstream=("DSpark",),
@@ -212,7 +166,6 @@ class DecodingType(TypeWithTraits):
         Traits(
             modes=_LLMAPI,
             draft=DraftKind.CUSTOM_HEADS,
-            follows_schedule=_SINCE_1_3,
             block="custom",
             block_needs="type",
         ),

@@ -27,18 +27,16 @@ def api_reference() -> str:
 
 DECODING_TYPES = """## Decoding types
 
-What each takes of the spec. The last column has the dialects (a profile's `llmArgs`) whose engines are known to
-follow `draftLenSchedule`.
+What each takes of the spec. Which engine and version runs it is in [profiles](profiles.md).
 
-| decodingType | runtime.mode | spec.draft | its block in spec.speculation | draftLenSchedule |
-|---|---|---|---|---|
+| decodingType | runtime.mode | spec.draft | its block in spec.speculation |
+|---|---|---|---|
 """
 
 
 def _decoding_types() -> str:
     rows = [
-        f"| `{kind}` | {', '.join(kind.traits.modes)} | {kind.traits.draft} | {_code(kind.traits.block)}"
-        f" | {', '.join(kind.traits.follows_schedule)} |\n"
+        f"| `{kind}` | {', '.join(kind.traits.modes)} | {kind.traits.draft} | {_code(kind.traits.block)} |\n"
         for kind in DecodingType
     ]
     return DECODING_TYPES + "".join(rows)

@@ -5,8 +5,9 @@ from typing import Any
 
 from tandem import names
 from tandem.api import ports
+from tandem.api.folders import CACHE
 from tandem.api.types import Source, SpeculativeInferenceService
-from tandem.render.latest import CACHE, CONTAINER_SECURITY, claim_name, every_pod, volume_scheduling
+from tandem.render.latest import CONTAINER_SECURITY, claim_name, every_pod, volume_scheduling
 from tandem.settings import Settings
 
 

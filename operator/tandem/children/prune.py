@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem import names
+from tandem.api.folders import CACHE
 from tandem.children.job_pod import NAMESPACE
-from tandem.render.latest import CACHE, CONTAINER_SECURITY
+from tandem.render.latest import CONTAINER_SECURITY
 
 LABELS = {"app.kubernetes.io/name": "tandem"}
 

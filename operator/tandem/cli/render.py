@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import yaml
 
 from tandem.accept import Accepted, Refusal
+from tandem.api.folders import folders
 from tandem.api.roles import Role, references
-from tandem.api.types import Mode, SpeculativeInferenceService
+from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cli.manifests import ManifestError
-from tandem.render.latest import folders, switched_llm_args, to_yaml
+from tandem.engines.tensorrt_llm.arguments import to_yaml
 from tandem.rollout.offline import desired_of
 from tandem.settings import Settings
 
@@ -81,18 +82,18 @@ def trtllm_config(services: list[Service]) -> TrtllmConfig:
         raise ManifestError(f"--trtllm-config is for one service, and the file has {len(services)}")
     (service, accepted) = services[0]
     spec = service.spec
-    if spec.runtime.mode is not Mode.LLMAPI:
-        raise ManifestError(
-            f"{service.name}: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI"
-        )
-    if spec.speculation.user_provided:
-        raise ManifestError(f"{service.name}: the drafter of decodingType UserProvided is Python, not configuration")
     sources = references(spec)
     names = {role: source.uri.removeprefix("hf://") for role, source in sources.items()}
     pinned = {role: _Pinned(names[role], source.revision) for role, source in sources.items() if source.revision}
     target = pinned.pop(Role.TARGET, None)
     fetched = names | {role: download.folder for role, download in pinned.items()}
-    args = switched_llm_args(spec, accepted.profile, folders(spec, fetched))
+    args = accepted.engine.arguments(spec, folders(spec, fetched))
+    if not args:
+        raise ManifestError(
+            f"{service.name}: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI"
+        )
+    if spec.speculation.user_provided:
+        raise ManifestError(f"{service.name}: the drafter of decodingType UserProvided is Python, not configuration")
     model = args.pop("model")
     return TrtllmConfig(to_yaml(args), _commands(model, target, pinned.values()))
 

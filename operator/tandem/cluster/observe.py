@@ -17,6 +17,7 @@ from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, JOB, OPTIONAL, POD, SERV
 from tandem.cluster.manifests import owner_uid
 from tandem.cluster.progress import progress
 from tandem.cluster.waits import waits
+from tandem.engines import engine_of
 from tandem.errors import Forbidden, Refused
 from tandem.render.latest import claim_name, uses_cache
 from tandem.rollout.observed import Live, Observed
@@ -130,7 +131,7 @@ async def _kubernetes(api: Api, service: SpeculativeInferenceService) -> Kuberne
 
 def _claim_name(service: SpeculativeInferenceService, profile: Profile | None) -> str:
     """The cache's claim, of a service that uses one: for the others it is not worth a request."""
-    return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else ""
+    return claim_name(service.spec) if profile and uses_cache(service.spec, engine_of(service.spec, profile)) else ""
 
 
 async def _claim(api: Api, service: SpeculativeInferenceService, name: str) -> Object | Forbidden | None:
@@ -146,7 +147,7 @@ async def _source_claims(
     api: Api, service: SpeculativeInferenceService, profile: Profile | None
 ) -> dict[str, tuple[str, ...]]:
     """Access modes of the claims of `pvc://`, where pods may be on several nodes; else they are not asked for."""
-    if not profile or not several(service.spec, profile):
+    if not profile or not several(service.spec, engine_of(service.spec, profile)):
         return {}
     sources = references(service.spec).values()
     claims = sorted({each.uri.split("://", 1)[1].partition("/")[0] for each in sources if each.scheme is Scheme.PVC})

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 from tandem.api.conditions import AcceptanceReason, ConditionType, ExternalReason, Reason, ServingReason
-from tandem.api.decoding import DraftKind, Mode
+from tandem.api.decoding import DraftKind
 from tandem.api.types import ServiceSpec, SpeculativeInferenceService
 from tandem.conditions.finding import Finding
 from tandem.conditions.floor import WINDOWS, Standing
 from tandem.conditions.situation import Situation
 from tandem.conditions.writes import Reading
+from tandem.engines import loop_of
 
 WRONG_DRAFT = 0.1
 """A draft of the target's own family has half of its first tokens accepted or more; one that guesses, hardly any."""
@@ -143,9 +144,7 @@ _ACCEPTS_LITTLE: Cause = (
 
 def _longer(spec: ServiceSpec) -> str:
     """How more is drafted a step."""
-    if spec.runtime.mode is Mode.LLMAPI:
-        return "raise the lengths of draftLenSchedule"
-    return "raise adaptive.minDraftLen, or what requests ask for (num_draft_tokens)"
+    return loop_of(spec).drafts_longer
 
 
 def _asked(minimum: float) -> str:

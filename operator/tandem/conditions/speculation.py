@@ -7,9 +7,8 @@ operator, or a pause in the traffic, changes nothing about the service. Another 
 
 from collections.abc import Iterable, Iterator
 
-from tandem.accept.llmapi import switches_off
 from tandem.api.conditions import ConditionType, ExternalReason, Reason, ServingReason
-from tandem.api.types import Condition, DecodingType, Mode, Speculation, SpeculativeInferenceService
+from tandem.api.types import Condition, DecodingType, Speculation, SpeculativeInferenceService
 from tandem.autoscaling import ScalingSource, source_of
 from tandem.children.metadata import identity
 from tandem.conditions.accepted_length import accepted_length
@@ -18,6 +17,7 @@ from tandem.conditions.finding import Finding
 from tandem.conditions.judged import as_judged
 from tandem.conditions.situation import Situation
 from tandem.conditions.writes import Reading, drafting, speculation_moved, speculation_status, tokens
+from tandem.engines import Engine, loop_of
 from tandem.errors import Forbidden
 from tandem.metrics.report import ServiceReport, Worth
 from tandem.metrics.report import SpeculationReport as Reported
@@ -118,28 +118,30 @@ def _active(service: SpeculativeInferenceService, decision: Decision, reading: R
         return _as_before(service, kind, ServingReason.NO_TRAFFIC, "no tokens were generated yet")
     if active:
         return _unmoved(service, report, Finding(kind, "True", ServingReason.DRAFT_TOKENS_SEEN, _figures(report)))
-    reason, message = _why_inactive(service, report)
-    if decision.profile and not decision.profile.counts_draft_tokens and reason is not ServingReason.SWITCHED_OFF:
-        message = f"the engine of profile {decision.profile.name} does not report how many tokens it drafts"
+    reason, message = _why_inactive(service, decision.engine, report)
+    if decision.engine and not decision.engine.counts_draft_tokens and reason is not ServingReason.SWITCHED_OFF:
+        message = f"the engine of profile {decision.engine.profile.name} does not report how many tokens it drafts"
         return Finding(kind, "Unknown", ServingReason.NOT_REPORTED, message)
     if active is None:
         return _as_before(service, kind, ServingReason.TOO_FEW_TOKENS, "too few tokens were generated to judge")
     return Finding(kind, "False", reason, f"{message}{_seen(report)}")
 
 
-def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -> tuple[Reason, str]:
+def _why_inactive(
+    service: SpeculativeInferenceService, engine: Engine | None, report: ServiceReport
+) -> tuple[Reason, str]:
     """Reason and message where tokens are generated and none is drafted."""
     count = f"{counted(round(tokens(report)), 'token')} generated without a draft token"
-    if service.spec.runtime.mode is Mode.BLS:
+    if loop_of(service.spec).chooses_length:
         return _why_bls_inactive(service.spec.speculation, report.speculation, count)
     if _above_schedule(service.spec.speculation, report.speculation.asked_length):
         return (
             ServingReason.ABOVE_SCHEDULE,
             f"{count}: maxConcurrency or draftLenSchedule drafts nothing at this load",
         )
-    if threshold := switches_off(service.spec):
+    if engine and (threshold := engine.switches_off(service.spec)):
         return ServingReason.SWITCHED_OFF, (
-            f"{count}, though the load asks for drafts: below {threshold} TensorRT-LLM stops drafting for good;"
+            f"{count}, though the load asks for drafts: below {threshold} {engine.title} stops drafting for good;"
             " restart the pods, and lower the threshold or change the draft"
         )
     before = _before(service, ConditionType.SPECULATION_ACTIVE)
@@ -223,7 +225,7 @@ def _shows_traffic(service: SpeculativeInferenceService) -> bool:
 
 def how_to_measure(service: SpeculativeInferenceService) -> str:
     """The command that does. Where the service cannot run the target alone, it makes another one that does."""
-    by_itself = service.spec.runtime.mode is Mode.BLS and service.spec.draft is not None
+    by_itself = loop_of(service.spec).runs_target_alone(service.spec)
     base = "" if by_itself else " --base"
     return f"`tandem bench {service.name} -n {service.namespace} --prompts FILE{base} --record` measures it"
 

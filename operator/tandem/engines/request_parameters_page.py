@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from tandem.api.decoding import Mode
-from tandem.engines.request_parameters import PARAMETERS, TABLE, Engine, Facts, Outcome
+from tandem.engines import KINDS, Engine
+from tandem.engines.request_parameters import PARAMETERS, Facts, Outcome
+from tandem.engines.tensorrt_llm.parameters import UNKNOWN
 
 _HEAD = """# Request parameters by engine
 
 Whether a parameter of a request has an effect depends on the engine, its version and the decoding type. Generated
-from `operator/tandem/engines/request_parameters.py` by `make generate`. Upstream's sources and pull requests were
+from the tables in `operator/tandem/engines` by `make generate`. Upstream's sources and pull requests were
 read on 2026-11-28; on TensorRT-LLM itself nothing of it has run here. `tandem conformance` tries a service.
 
 | outcome | |
@@ -37,21 +39,26 @@ def page() -> str:
 
 
 def _mode(mode: Mode) -> Iterator[str]:
-    engines = {
-        engine: facts for engine, facts in TABLE.items() if facts.mode is mode and engine is not Engine.UNKNOWN
-    }
+    table = {title: facts for engine in _engines(mode) for title, facts in engine.parameters.items()}
+    shown = {title: facts for title, facts in table.items() if facts is not UNKNOWN}
     yield f"\n## {_TITLES[mode]}\n"
-    yield f"| parameter | {' | '.join(engines)} |\n|---{'|---' * len(engines)}|\n"
+    yield f"| parameter | {' | '.join(shown)} |\n|---{'|---' * len(shown)}|\n"
     for name in PARAMETERS[mode]:
-        cells = (_SHORT.get(outcome := facts.entry(name).outcome, outcome.value) for facts in engines.values())
+        cells = (_SHORT.get(outcome := facts.entry(name).outcome, outcome.value) for facts in shown.values())
         yield f"| `{name}` | {' | '.join(cells)} |\n"
     yield "\n| engine | when | parameters | what it does | source |\n|---|---|---|---|---|\n"
-    for engine, facts in TABLE.items():
-        if facts.mode is mode:
-            yield from _reasons(engine, facts)
+    for title, facts in table.items():
+        yield from _reasons(title, facts)
 
 
-def _reasons(engine: Engine, facts: Facts) -> Iterator[str]:
+def _engines(mode: Mode) -> Iterator[type[Engine]]:
+    """TensorRT-LLM's come first: its versions are what most ask about."""
+    for kind in reversed(list(KINDS.values())):
+        if mode in kind:
+            yield kind[mode]
+
+
+def _reasons(engine: str, facts: Facts) -> Iterator[str]:
     """Parameters of one reason are one line; the first has when the engine is used."""
     alike: dict[tuple[str, str], list[str]] = {}
     for name, entry in facts.entries.items():

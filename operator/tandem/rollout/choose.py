@@ -8,6 +8,7 @@ from tandem.api.roles import Role
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.job_pod import init_resources
+from tandem.engines import engine_of
 from tandem.render import LATEST, PodDefaults, Record, Revision, asks_for, render
 from tandem.rollout.lost import missed
 from tandem.rollout.observed import Observed
@@ -84,7 +85,7 @@ def _on_its_way(
     """The revision of `record`, and its builds and check once the models are there."""
     revision, steps = render(record), fetches
     builds = build_tasks(service, settings, revision).values()
-    for tasks in (builds, [preflight_task(service, settings, record.profile, revision)]):
+    for tasks in (builds, [preflight_task(service, settings, engine_of(record.spec, record.profile), revision)]):
         if all(step.passed for step in steps):
             steps += _look(observed, tasks)
     return Choice(revision, steps)
@@ -120,7 +121,8 @@ def _fetches_of(
     absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
     if not moved | absent:
         return _distinct(steps)
-    (checked,) = _look(observed, [preflight_task(service, settings, record.profile, render(record))])
+    engine = engine_of(record.spec, record.profile)
+    (checked,) = _look(observed, [preflight_task(service, settings, engine, render(record))])
     if checked.passed and not any(missed(observed, record.fetched[role]) for role in moved):
         return _distinct({role: step for role, step in steps.items() if role not in moved | absent})
     return None if moved else _distinct(steps)

@@ -10,14 +10,13 @@ from tandem import names
 from tandem.accept import Accepted, Refusal, accept
 from tandem.accept.storage import not_shareable, not_shareable_source
 from tandem.api.conditions import ConditionType, SpecReason
-from tandem.api.profile import Profile
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.autoscaling import KubernetesVersion, source_of
 from tandem.children.desired import Desired
 from tandem.children.metadata import identity
+from tandem.engines import Engine
 from tandem.render import Revision
-from tandem.render.latest import gpu_plan
 from tandem.rollout.choose import choose
 from tandem.rollout.deadline import gave_way
 from tandem.rollout.observed import Observed
@@ -40,7 +39,7 @@ class Decision:
 
     refusal: Refusal | None = None
     """Why the spec is not accepted; then nothing is touched."""
-    profile: Profile | None = None
+    engine: Engine | None = None
     """What runs the spec; None for one that is refused."""
     warnings: tuple[str, ...] = ()
     """What the user should know of a spec that is accepted."""
@@ -72,7 +71,7 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
     if observed.not_understood:
         return Decision(refusal=_not_understood(service, observed), desired=_kept(service, settings, observed))
     accepted = accept(service.spec, settings)
-    refusal = accepted if isinstance(accepted, Refusal) else _refusal(service, accepted.profile, observed)
+    refusal = accepted if isinstance(accepted, Refusal) else _refusal(service, accepted.engine, observed)
     if isinstance(accepted, Accepted) and not refusal:
         decision = _decide(service, accepted, settings, observed)
     else:
@@ -88,29 +87,29 @@ def _decide(
 ) -> Decision:
     choice = choose(service, accepted.profile, settings, observed)
     decision = Decision(
-        profile=accepted.profile,
+        engine=accepted.engine,
         warnings=_warnings(service, accepted, observed),
         revision=choice.revision,
         steps=choice.steps,
-        conditions=condition_types(service.spec, accepted.profile),
+        conditions=condition_types(service.spec, accepted.engine),
     )
     if choice.revision and choice.passed:
         # What serves after it was given up, if it was.
         gone_back_to = gave_way(service, choice.revision.digest, observed.records)
         decision = replace(decision, instead=observed.rendered(gone_back_to or ""))
-    return replace(decision, desired=_desired(service, decision, accepted.profile, settings, observed))
+    return replace(decision, desired=_desired(service, decision, accepted.engine, settings, observed))
 
 
 def _desired(
     service: SpeculativeInferenceService,
     decision: Decision,
-    profile: Profile,
+    engine: Engine,
     settings: Settings,
     observed: Observed,
 ) -> Desired:
     """The children of a spec that is accepted, and of what serves instead."""
-    revision, nodes = decision.revision, gpu_plan(service.spec, profile).nodes
-    makes_claim = makes_cache(service.spec, profile) and not observed.claim
+    revision, nodes = decision.revision, engine.gpu_plan(service.spec).nodes
+    makes_claim = makes_cache(service.spec, engine) and not observed.claim
     desired = Desired(
         service_account=build.service_account(service),
         network_policy=build.network_policy(service, nodes, settings.metrics_peers, settings.client_peers),
@@ -165,9 +164,9 @@ def _not_understood(service: SpeculativeInferenceService, observed: Observed) ->
     return Refusal(SpecReason.NOT_UNDERSTOOD, message)
 
 
-def _refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
+def _refusal(service: SpeculativeInferenceService, engine: Engine, observed: Observed) -> Refusal | None:
     """What the cluster as it is keeps from being done."""
-    return _cache_refusal(service, profile, observed) or _too_old(service.spec.autoscaling, observed.kubernetes)
+    return _cache_refusal(service, engine, observed) or _too_old(service.spec.autoscaling, observed.kubernetes)
 
 
 def _too_old(scaling: Autoscaling | None, kubernetes: KubernetesVersion | None) -> Refusal | None:
@@ -187,18 +186,18 @@ def _dotted(version: KubernetesVersion) -> str:
     return ".".join(map(str, version))
 
 
-def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
+def _cache_refusal(service: SpeculativeInferenceService, engine: Engine, observed: Observed) -> Refusal | None:
     """A claim of ours is one that we made; and one that is there has its own access modes."""
-    if makes_cache(service.spec, profile) and observed.claim and not observed.claim.made_by_us:
+    if makes_cache(service.spec, engine) and observed.claim and not observed.claim.made_by_us:
         return Refusal(SpecReason.CACHE_NOT_MANAGED_BY_TANDEM, NOT_OURS)
     modes = observed.claim.access_modes if observed.claim else service.spec.storage.cache.access_modes
-    return not_shareable(service.spec, profile, modes)
+    return not_shareable(service.spec, engine, modes)
 
 
 def _warnings(service: SpeculativeInferenceService, accepted: Accepted, observed: Observed) -> tuple[str, ...]:
     """What the user should know: of the spec, and of the claims that models are in."""
     claims = observed.source_claims.items()
-    found = (not_shareable_source(service.spec, accepted.profile, name, modes) for name, modes in claims)
+    found = (not_shareable_source(service.spec, accepted.engine, name, modes) for name, modes in claims)
     return (*accepted.warnings, *(text for text in found if text))
 
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from tandem.api.conditions import TaskReason
-from tandem.render.latest import CACHE
+from tandem.api.folders import CACHE
 from tandem.rollout.observed import Claim, Job, Observed, Result
 from tandem.times import seconds
 

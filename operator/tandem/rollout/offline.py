@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from tandem import names
 from tandem.accept import Refusal
+from tandem.api.folders import CACHE
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.desired import Desired
-from tandem.render.latest import CACHE
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Claim, Live, Observed, Result
 from tandem.rollout.tasks import Step

@@ -5,14 +5,14 @@ from typing import Any
 
 from tandem import names
 from tandem.api.conditions import ConditionType
-from tandem.api.profile import Profile
 from tandem.api.roles import ENGINES, TOKENIZERS, Role, downloads, drafts_by_heads
-from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
+from tandem.api.types import ServiceSpec, Source, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.fetch import fetch_pod
 from tandem.children.job_pod import JobPod, job_pod
 from tandem.children.metadata import pod_with_revision
 from tandem.digest import digest
+from tandem.engines import Engine
 from tandem.render import Revision
 from tandem.render.latest import claim_name, pod_security, uses_cache
 from tandem.render.rendered import JobPod as RenderedJobPod
@@ -36,18 +36,16 @@ HEADS = ("*.json", "*.safetensors", "*.bin")
 out the state of a training, and *.bin next to *.safetensors."""
 
 
-def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:
+def makes_cache(spec: ServiceSpec, engine: Engine) -> bool:
     """Whether the service needs the namespace's own claim."""
-    return uses_cache(spec, profile) and not spec.storage.cache.claim_name
+    return uses_cache(spec, engine) and not spec.storage.cache.claim_name
 
 
-def condition_types(spec: ServiceSpec, profile: Profile) -> tuple[ConditionType, ...]:
+def condition_types(spec: ServiceSpec, engine: Engine) -> tuple[ConditionType, ...]:
     """Types of the conditions that the tasks of a spec decide, in the order in which they do."""
-    # Mode LLMAPI: the engine's arguments, which the image's own classes judge.
-    engines = spec.runtime.mode is Mode.LLMAPI or profile.engine_backend == "tensorrtllm"
     return (
         ConditionType.MODELS_READY,
-        *([ConditionType.ENGINES_READY] if engines else []),
+        *([ConditionType.ENGINES_READY] if engine.judges_arguments else []),
         *([ConditionType.PAIR_COMPATIBLE] if spec.draft else []),
     )
 
@@ -113,7 +111,7 @@ def _build(service: SpeculativeInferenceService, settings: Settings, revision: R
 
 
 def preflight_task(
-    service: SpeculativeInferenceService, settings: Settings, profile: Profile, revision: Revision
+    service: SpeculativeInferenceService, settings: Settings, engine: Engine, revision: Revision
 ) -> Task:
     """The check of a revision's models and engines, in its own image."""
     pod = _of_revision(service, settings, revision, names.PREFLIGHT, revision.preflight)
@@ -122,9 +120,9 @@ def preflight_task(
         component=names.PREFLIGHT,
         digest=revision.preflight.digest,
         pod=pod.spec,
-        conditions=condition_types(service.spec, profile),
+        conditions=condition_types(service.spec, engine),
         title="checks the models",
-        claim=claim_name(service.spec) if uses_cache(service.spec, profile) else "",
+        claim=claim_name(service.spec) if uses_cache(service.spec, engine) else "",
         metadata=pod.metadata,
     )
 

@@ -4,12 +4,14 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 
 from tandem import names
+from tandem.api.folders import CACHE, folders
 from tandem.api.roles import references
 from tandem.api.types import Scheme, ServiceSpec, UserIds
 from tandem.api.wire import Object
+from tandem.engines import engine_of
 from tandem.errors import TandemError
 from tandem.render import RENDERERS, Record, render
-from tandem.render.latest import CACHE, claim_name, every_pod, folders, uses_cache, volume_scheduling
+from tandem.render.latest import claim_name, every_pod, uses_cache, volume_scheduling
 from tandem.rollout.observed import Live, Result, StoredRevision
 
 KEPT_LEVELS = 2  # models/KEY, engines/KEY
@@ -59,7 +61,7 @@ def common_fields(revisions: Sequence[StoredRevision], claim: str) -> Object:
 
 
 def _mounts(record: Record, claim: str) -> bool:
-    in_cache = claim_name(record.spec) == claim and uses_cache(record.spec, record.profile)
+    in_cache = claim_name(record.spec) == claim and uses_cache(record.spec, engine_of(record.spec, record.profile))
     return in_cache or any(_of_claim(record.spec, claim))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem.api.conditions import ConditionStatus
-from tandem.render.latest import CACHE
+from tandem.api.folders import CACHE
 from tandem.rollout.redaction import redacted
 
 

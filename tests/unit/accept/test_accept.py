@@ -9,6 +9,7 @@ from support import images
 from support.services import QUICKSTART, parse
 from tandem.accept import Accepted, Refusal, accept
 from tandem.api.conditions import SpecReason
+from tandem.engines import engine_of
 from tandem.errors import SettingsError
 from tandem.settings import KedaSettings, Settings, check_images, in_cluster, load_settings, parse_settings
 
@@ -170,7 +171,8 @@ def test_downtime_is_warned_of(strategy: str, warned: bool, settings: Settings) 
 def test_accepted(settings: Settings) -> None:
     profile = settings.profile("reference")
     assert profile is not None
-    assert accept(parse(QUICKSTART).spec, settings) == Accepted(profile, (OLD_TRITON,))
+    spec = parse(QUICKSTART).spec
+    assert accept(spec, settings) == Accepted(engine_of(spec, profile), (OLD_TRITON,))
 
 
 def write(folder: Path, text: str) -> Path:
@@ -195,7 +197,7 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
         ("- 1", "expected a mapping"),
         ("workres: 3", "workres: Extra inputs"),
         ("workers: 0", "workers: Input should be greater"),
-        ("profiles: [{name: own}]", "profiles.5.modes: Field required"),
+        ("profiles: [{name: own}]", "profiles.5.engine: Field required"),
         ("profiles: [3]", "profiles.5"),
         ("profiles: [{name: [a]}]", "profiles.5.name: Input should be a valid string"),
         ("profiles: 5", "profiles: Input should be a valid list"),

@@ -8,6 +8,7 @@ import pytest
 from support.services import DATA, QUICKSTART, parse
 from tandem.accept import Accepted, accept
 from tandem.accept.storage import several
+from tandem.engines import engine_of
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Claim, Observed
 from tandem.settings import Settings
@@ -171,4 +172,6 @@ def test_a_claim_with_a_model(replicas: int, modes: tuple[str, ...], warned: boo
     assert any(text in each for each in decide(service, settings, observed).warnings) is warned
     profile = settings.profile("trtllm-26.07")
     assert profile
-    assert bool(several(service.spec, profile)) is (replicas > 1), "else its claims are not asked for"
+    assert bool(several(service.spec, engine_of(service.spec, profile))) is (replicas > 1), (
+        "else its claims are not asked for"
+    )

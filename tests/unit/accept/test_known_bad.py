@@ -8,9 +8,9 @@ import pytest
 
 from support.services import parse
 from tandem.accept import Refusal, accept
-from tandem.accept.known_bad import page
-from tandem.accept.known_bad_table import TABLE, KnownBad
-from tandem.api.decoding import Dialect
+from tandem.engines.tensorrt_llm.dialect import Dialect
+from tandem.engines.tensorrt_llm.known_bad import page
+from tandem.engines.tensorrt_llm.known_bad_table import TABLE, KnownBad
 from tandem.settings import Settings
 
 BASE = """

@@ -365,7 +365,7 @@ def test_the_reference_profile_names_its_old_triton(settings: Settings) -> None:
 
 COLLECTING = TENSORRT_BLS | {"speculation": {"decodingType": "DraftTarget"}}
 COLLECTED = [
-    # reason, Triton's release, the profile's engineCalls, service, refused for
+    # reason, Triton's release, the profile's engine.calls, service, refused for
     ("loses answers beside an error", "25.03", "Collected", COLLECTING, "EngineCallsNotInTriton"),
     ("mended", "25.04", "Collected", COLLECTING, None),
     ("not told", "", "Collected", COLLECTING, None),
@@ -387,9 +387,12 @@ COLLECTED = [
 def test_collected_calls_need_a_triton_that_can(
     release: str, calls: str, change: dict[str, Any], reason: str | None, settings: Settings
 ) -> None:
-    update = {"triton_version": release, "engine_calls": calls, "image": "registry.example/own:1"}
-    profiles = [p.model_copy(update=update) for p in settings.profiles]
+    update = {"triton_version": release, "image": "registry.example/own:1"}
+    profiles = [
+        p.model_copy(update={**update, "engine": p.engine.model_copy(update={"calls": calls})})
+        for p in settings.profiles
+    ]
     decided = accept(parse(BASE, **change).spec, settings.model_copy(update={"profiles": profiles}))
     found = decided if isinstance(decided, Refusal) else None
     assert (found and found.reason) == reason
-    assert found is None or f"has engineCalls Collected, and the image has Triton {release}" in found.message
+    assert found is None or f"has engine.calls Collected, and the image has Triton {release}" in found.message

@@ -5,17 +5,16 @@ import yaml
 
 from support.services import QUICKSTART, parse
 from tandem.accept.pod_template import RULES
-from tandem.accept.rule import Refusal
 from tandem.api.profile import Profile
 from tandem.api.types import PodTemplate
+from tandem.engines import engine_of
+from tandem.engines.rule import Refusal
 
 PROFILE = Profile.model_validate(
     {
         "name": "own",
         "image": "own:1",
-        "modes": ["BLS"],
-        "decodingTypes": {},
-        "engineEnv": {"ENGINE_THREADS": "1"},
+        "engine": {"kind": "Tandem", "env": {"ENGINE_THREADS": "1"}},
     }
 )
 
@@ -108,7 +107,7 @@ JOBS = [
 @pytest.mark.parametrize(("text", "message"), JOBS, ids=[row[0] for row in JOBS])
 def test_what_jobs_may_not_have(text: str, message: str) -> None:
     spec = parse(QUICKSTART, jobs=yaml.safe_load(text)).spec
-    found = next((found for rule in RULES if (found := rule(spec, PROFILE))), None)
+    found = next((found for rule in RULES if (found := rule(spec, engine_of(spec, PROFILE)))), None)
     assert found
     assert (found.reason, found.message[: len(message)]) == ("PodTemplateRefused", message)
 
@@ -121,7 +120,7 @@ def refusal(text: str) -> Refusal | None:
         raw = {"spec": {"volumes": [{"name": "own", "emptyDir": {}}], "containers": [container]}}
     template = PodTemplate.model_validate(raw)
     spec = parse(QUICKSTART, storage__cache__claimName="mine").spec.model_copy(update={"pod_template": template})
-    return next((found for rule in RULES if (found := rule(spec, PROFILE))), None)
+    return next((found for rule in RULES if (found := rule(spec, engine_of(spec, PROFILE)))), None)
 
 
 @pytest.mark.parametrize(("text", "message"), ROWS, ids=[row[0] for row in ROWS])

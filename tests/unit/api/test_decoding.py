@@ -3,16 +3,14 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from tandem.api.decoding import DecodingType, Dialect, Mode, Traits, TypeWithTraits
-from tandem.api.profile import Profile
+from tandem.api.decoding import DecodingType, Mode, Traits, TypeWithTraits
 from tandem.api.types import Speculation
-from tandem.render.v1.engines import SPECULATIVE_DECODING_MODES
-from tandem.render.v1.llm_args import SCHEMAS, conflict
+from tandem.engines import KINDS, modes
+from tandem.engines.tensorrt_engines.builds import SPECULATIVE_DECODING_MODES
+from tandem.engines.tensorrt_llm.arguments import SCHEMAS, conflict
+from tandem.engines.tensorrt_llm.dialect import DIALECTS, Dialect, dialect_of
 from tandem.settings import load_settings
-
-DIALECTS = set(Dialect) - {Dialect.NONE}
 
 
 def new_type(name: str, *traits: Traits) -> TypeWithTraits:
@@ -32,12 +30,9 @@ def missing(kind: TypeWithTraits) -> list[str]:
     traits, gaps = kind.traits, []
     blocks = {field.alias for field in Speculation.model_fields.values()}
     rules = " ".join(rule.rule for rule in Speculation.cel)
-    runs = {
-        mode
-        for profile in load_settings().profiles
-        for mode, kinds in profile.decoding_types.items()
-        if kind in kinds
-    }
+    profiles = load_settings().profiles
+    engines = [KINDS[each.engine.kind][mode](each) for each in profiles for mode in modes(each)]
+    runs = {engine.mode for engine in engines if kind in engine.decoding_types}
     if not traits.upstream and kind not in ("Custom", "None"):
         gaps.append("Traits.upstream: TensorRT-LLM's decoding_type")
     if traits.block and traits.block not in blocks:
@@ -46,14 +41,14 @@ def missing(kind: TypeWithTraits) -> list[str]:
         gaps.append(f"api/types/speculation.py: the rule of {traits.block}")
     configs = [config for schema in SCHEMAS.values() for each, config in schema.configs.items() if each == kind]
     if Mode.LLMAPI in traits.modes and kind != "None" and not configs:
-        gaps.append("render/v1/llm_args: its model in a dialect")
+        gaps.append("engines/tensorrt_llm/arguments: its model in a dialect")
     for name in {name for config in configs for name in config.model_fields}:
         if not conflict({"speculative_config": {}}, {"speculative_config": {name: 1}}):
-            gaps.append(f"render/v1/llm_args: {name} in decided_by of its model")
+            gaps.append(f"engines/tensorrt_llm/arguments: {name} in decided_by of its model")
     if Mode.BLS in traits.modes and kind != "None" and kind not in SPECULATIVE_DECODING_MODES:
-        gaps.append("render/v1/engines.py: its --speculative_decoding_mode")
+        gaps.append("engines/tensorrt_engines/builds.py: its --speculative_decoding_mode")
     if not set(traits.modes) <= runs:
-        gaps.append("profiles.yaml: a profile that runs it in each mode")
+        gaps.append("engines: one that runs it in each mode, with a profile")
     return gaps
 
 
@@ -68,9 +63,9 @@ def test_what_is_missing_is_named() -> None:
         "Traits.upstream: TensorRT-LLM's decoding_type",
         "api/types/speculation.py: the field unheard",
         "api/types/speculation.py: the rule of unheard",
-        "render/v1/llm_args: its model in a dialect",
-        "render/v1/engines.py: its --speculative_decoding_mode",
-        "profiles.yaml: a profile that runs it in each mode",
+        "engines/tensorrt_llm/arguments: its model in a dialect",
+        "engines/tensorrt_engines/builds.py: its --speculative_decoding_mode",
+        "engines: one that runs it in each mode, with a profile",
     ]
 
 
@@ -82,23 +77,34 @@ def test_each_block_belongs_to_a_type() -> None:
 
 
 def test_each_dialect_has_its_schema() -> None:
-    assert set(SCHEMAS) == DIALECTS
+    assert set(SCHEMAS) == set(DIALECTS) == set(Dialect)
 
 
-def test_a_dialect_has_the_types_that_their_traits_name() -> None:
-    of_llmapi = [kind for kind in DecodingType.of_mode(Mode.LLMAPI) if kind is not DecodingType.NONE]
+def test_a_dialect_has_arguments_for_its_types() -> None:
     for dialect, schema in SCHEMAS.items():
-        assert set(schema.configs) == {kind for kind in of_llmapi if dialect in kind.traits.dialects}, dialect
+        assert {*schema.configs, DecodingType.NONE} == set(dialect.facts.decoding_types), dialect
+        assert set(dialect.facts.follow_schedule) <= set(schema.configs)
+        assert not set(dialect.facts.follow_schedule) & set(dialect.facts.fixed_draft_len)
 
 
-def test_a_profile_without_the_dialect_of_a_type() -> None:
-    """Rendering would have no arguments for it."""
-    wrong = {"name": "own", "modes": ["LLMAPI"], "decodingTypes": {"LLMAPI": ["None", "DFlash"]}, "llmArgs": "1.2"}
-    with pytest.raises(
-        ValidationError, match=r"decodingTypes.LLMAPI has DFlash, which llmArgs 1.2 has not: remove it"
-    ):
-        Profile.model_validate(wrong)
-    assert Profile.model_validate({**wrong, "llmArgs": "1.3"}).llm_args is Dialect.V1_3
+def test_types_with_which_every_engine_follows_a_schedule() -> None:
+    everywhere = set.intersection(*(set(dialect.facts.follow_schedule) for dialect in Dialect))
+    assert {kind for kind in DecodingType if kind.traits.follows_schedule} == everywhere
+
+
+@pytest.mark.parametrize(
+    ("version", "dialect"),
+    [
+        ("1.2.1", "1.2"),
+        ("1.2", "1.2"),
+        ("1.3.0rc27", "1.3"),
+        ("1.4", "1.4"),
+        ("1.1", None),
+        ("", None),
+    ],
+)
+def test_the_dialect_of_a_version(version: str, dialect: str | None) -> None:
+    assert dialect_of(version) == dialect
 
 
 def test_what_the_renderer_writes_is_reserved() -> None:

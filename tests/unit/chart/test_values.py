@@ -61,7 +61,12 @@ REFUSED: list[tuple[str, Values, str, str]] = [
     ("no namespace's name", {"namespaces": ["Team_A"]}, "/namespaces/0", "'Team_A' does not match pattern"),
     ("the same twice", {"namespaces": ["a", "a"]}, "/namespaces", "items at 0 and 1 are equal"),
     ("a profile without name", {"profiles": [{"image": "a"}]}, "/profiles/0", "missing property 'name'"),
-    ("no mode", {"profiles": [{"name": "a", "modes": ["X"]}]}, "/modes/0", "one of 'LLMAPI', 'BLS'"),
+    (
+        "no way of calls",
+        {"profiles": [{"name": "a", "engine": {"kind": "Tandem", "calls": "X"}}]},
+        "/engine/calls",
+        "'Single', 'Together', 'Collected'",
+    ),
     (
         "quantities are strings",
         {"profiles": [{"name": "a", "resources": {"limits": {"cpu": 1}}}]},
@@ -138,19 +143,9 @@ TOGETHER: list[tuple[str, Values, str]] = [
     ),
     ("a misspelt profile", {"profiles": [{"name": "refrence", "image": "m"}]}, "refrence is none of those that ship"),
     (
-        "a profile that runs nothing in its modes",
-        {"profiles": [{"name": "mine", "image": "m", "modes": ["BLS"]}]},
-        "trtllm-1.4rc), so it needs decodingTypes",
-    ),
-    (
-        "arguments in nobody's dialect",
-        {"profiles": [{"name": "mine", "modes": ["LLMAPI"], "decodingTypes": {"LLMAPI": ["None"]}}]},
-        "mine has mode LLMAPI, so it needs llmArgs",
-    ),
-    (
-        "an engine from nowhere",
-        {"profiles": [{"name": "mine", "modes": ["BLS"], "decodingTypes": {}, "engineBackend": "python"}]},
-        "mine has engineBackend python, so it needs engineSource",
+        "a profile without engine",
+        {"profiles": [{"name": "mine", "image": "m"}]},
+        "trtllm-1.4rc), so it needs engine",
     ),
     (
         "pods of no account",
@@ -323,8 +318,8 @@ def test_values_reach_the_operators_settings(
 
 
 def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> None:
-    mine = {"name": "mine", "image": "m", "modes": ["BLS"], "decodingTypes": {"BLS": ["None"]}, "engineSource": "/e"}
-    extras = {"engineEnv": {"A": "1"}, "resources": {"limits": {"cpu": "1"}}, "maxTensorParallelSize": 8}
+    mine = {"name": "mine", "image": "m", "engine": {"kind": "TensorRT-LLM", "version": "1.3", "env": {"A": "1"}}}
+    extras = {"resources": {"limits": {"cpu": "1"}}, "maxTensorParallelSize": 8}
     values = {"profiles": [{"name": "reference", "image": f"r.example/ref@{DIGEST}"}, {**mine, **extras}]}
     profiles = {p.name: p for p in changed(helm, values, tmp_path)["profiles"]}
     shipped = load_settings().profile("reference")
@@ -335,7 +330,7 @@ def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> No
 
 def test_images_of_shipped_profiles_yield_to_those_of_profiles(helm: Helm, tmp_path: Path) -> None:
     """A release has such images among its defaults: whoever writes `profiles` must not lose them."""
-    mine = {"name": "mine", "image": "m", "modes": ["BLS"], "decodingTypes": {"BLS": ["None"]}, "engineSource": "/e"}
+    mine = {"name": "mine", "image": "m", "engine": {"kind": "Tandem"}}
     changes = [{"name": "reference", "maxTensorParallelSize": 2}, {"name": "torch", "image": "own/torch"}, mine]
     images = {"reference": "r.example/ref@sha256:1", "torch": "r.example/torch", "trtllm-1.3": "r.example/1.3"}
     profiles = {
@@ -473,13 +468,6 @@ def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: 
             assert bound not in field or schema[name].get(bound) == wanted, f"{name}: {bound}"
         written = model is Profile or re.search(rf"\b{name}\b", HELPERS)
         assert written, f"{name} is a setting: write it in `tandem.settings` of templates/_helpers.tpl"
-
-
-def test_enumerations_are_the_operators() -> None:
-    profile = SCHEMA["properties"]["profiles"]["items"]["properties"]
-    definitions = Profile.model_json_schema(by_alias=True)["$defs"]
-    assert profile["decodingTypes"]["additionalProperties"]["items"]["enum"] == definitions["DecodingType"]["enum"]
-    assert profile["modes"]["items"]["enum"] == definitions["Mode"]["enum"]
 
 
 def test_the_charts_version_is_the_operators() -> None:

@@ -25,7 +25,7 @@ spec:
   podTemplate: {metadata: {labels: {team: a, tandem: b}, annotations: {note: b}}}
 """
 PROFILE = Profile.model_validate(
-    {"name": "own", "image": "own:1", "modes": ["LLMAPI"], "decodingTypes": {}, "llmArgs": "1.2"}
+    {"name": "own", "image": "own:1", "engine": {"kind": "TensorRT-LLM", "version": "1.2"}}
 )
 
 

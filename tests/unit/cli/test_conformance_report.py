@@ -114,7 +114,7 @@ def test_facts_of_a_service() -> None:
         *("BLS", "DraftTarget", 4),
         True,
     )
-    assert found["profileTensorrtLlm"] == "1.2.1"
+    assert found["engine"] == "TensorRT-LLM 1.2.1"
 
 
 IMAGES = [

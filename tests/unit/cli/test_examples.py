@@ -14,7 +14,7 @@ from tandem.api.decoding import DecodingType
 from tandem.api.roles import downloads
 from tandem.cli.manifests import accepted_all
 from tandem.cli.render import render_manifests
-from tandem.render.v1.gpus import gpu_plan
+from tandem.engines import modes
 from tandem.rollout.pipeline import makes_cache
 from tandem.settings import Settings
 
@@ -57,7 +57,7 @@ def test_the_documentation_says_which_profiles_never_ran(settings: Settings) -> 
     text = PROFILES.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w.-]+)` \| .* \| ([\w, ]+) \| (yes|\*\*never\*\*) \|$", text, re.MULTILINE)
     assert sorted(rows) == sorted(
-        (p.name, ", ".join(mode.value for mode in p.modes), "yes" if p.verified else "**never**")
+        (p.name, ", ".join(mode.value for mode in modes(p)), "yes" if p.verified else "**never**")
         for p in settings.profiles
     )
 
@@ -115,11 +115,11 @@ def test_an_example_is_rendered_completely(path: Path, settings: Settings) -> No
     manifests = list(yaml.safe_load_all(render_manifests(found, settings)))
     kinds = [manifest["kind"] for manifest in manifests]
     assert {"ServiceAccount", "ConfigMap", "Service", "Job"} <= set(kinds)
-    workload = "LeaderWorkerSet" if gpu_plan(service.spec, accepted.profile).nodes > 1 else "Deployment"
+    workload = "LeaderWorkerSet" if accepted.engine.gpu_plan(service.spec).nodes > 1 else "Deployment"
     assert [kind for kind in kinds if kind in ("Deployment", "LeaderWorkerSet")] == [workload]
     jobs = [m["metadata"]["name"] for m in manifests if m["kind"] == "Job"]
     assert sum("-fetch-" in name for name in jobs) == len(downloads(service.spec))
-    assert ("PersistentVolumeClaim" in kinds) == makes_cache(service.spec, accepted.profile)
+    assert ("PersistentVolumeClaim" in kinds) == makes_cache(service.spec, accepted.engine)
     (configmap,) = [m for m in manifests if m["kind"] == "ConfigMap"]
     configs = {name: text for name, text in configmap["data"].items() if name.endswith(".pbtxt")}
     for text in configs.values():

@@ -7,15 +7,18 @@ import pytest
 
 from support.services import parse
 from tandem.accept import Accepted, accept
-from tandem.api.decoding import Dialect, Mode
-from tandem.api.profile import Profile
-from tandem.api.roles import references
+from tandem.api.roles import Role, references
 from tandem.api.types import ServiceSpec
-from tandem.engines.request_parameters import PARAMETERS, SAMPLING, TABLE, Engine, Outcome, engine_of, refused
+from tandem.engines import KINDS, Engine, engine_of
+from tandem.engines.own import TandemBls, TandemLlmApi
+from tandem.engines.request_parameters import PARAMETERS, SAMPLING, Facts, Outcome
 from tandem.engines.request_parameters_page import page
-from tandem.render.v1.request_parameters import switched_llm_args
+from tandem.engines.tensorrt_engines import parameters as trt
+from tandem.engines.tensorrt_llm import parameters as llm
+from tandem.engines.tensorrt_llm.dialect import Dialect
 from tandem.settings import Settings
 
+(OWN_BLS,), (OWN_LLMAPI,) = TandemBls.parameters.values(), TandemLlmApi.parameters.values()
 BASE = """
 apiVersion: serving.tandem.dev/v1alpha1
 kind: SpeculativeInferenceService
@@ -47,16 +50,16 @@ def speculative(**args: Any) -> dict[str, Any]:
 
 RELAXED = kind("MTP", mtp={"relaxedAcceptance": {}})
 TREE = kind("Eagle3", eagle3={"dynamicTreeMaxTopK": 4})
-ROWS: list[tuple[str, str, dict[str, Any], Engine, dict[str, Any], set[str]]] = [
+ROWS: list[tuple[str, str, dict[str, Any], Facts, dict[str, Any], set[str]]] = [
     # why, profile, changes of BASE, engine, switches that are rendered, parameters that are refused
-    ("no speculation", "trtllm-26.07", {}, Engine.TORCH_1_2, {}, OF_1_2),
-    ("a draft model is one of its own", "trtllm-26.07", kind("DraftTarget"), Engine.TORCH_1_2, {}, OF_1_2),
-    ("n-grams come from the host", "trtllm-26.07", kind("NGram"), Engine.TORCH_1_2, {}, OF_1_2),
+    ("no speculation", "trtllm-26.07", {}, llm.TORCH_1_2, {}, OF_1_2),
+    ("a draft model is one of its own", "trtllm-26.07", kind("DraftTarget"), llm.TORCH_1_2, {}, OF_1_2),
+    ("n-grams come from the host", "trtllm-26.07", kind("NGram"), llm.TORCH_1_2, {}, OF_1_2),
     (
         "EAGLE-3 in the target's engine takes the argmax without a switch",
         "trtllm-26.07",
         kind("Eagle3"),
-        Engine.ONE_MODEL_1_2,
+        llm.ONE_MODEL_1_2,
         {"allow_advanced_sampling": True},
         PENALTIES | {"seed"} | NOT_ONE_MODEL,
     ),
@@ -64,7 +67,7 @@ ROWS: list[tuple[str, str, dict[str, Any], Engine, dict[str, Any], set[str]]] = 
         "so does MTP",
         "trtllm-26.07",
         kind("MTP"),
-        Engine.ONE_MODEL_1_2,
+        llm.ONE_MODEL_1_2,
         {"allow_advanced_sampling": True},
         PENALTIES | {"seed"} | NOT_ONE_MODEL,
     ),
@@ -72,28 +75,28 @@ ROWS: list[tuple[str, str, dict[str, Any], Engine, dict[str, Any], set[str]]] = 
         "the user's own value stays: samples are refused then",
         "trtllm-26.07",
         kind("MTP") | speculative(allow_advanced_sampling=False),
-        Engine.ONE_MODEL_1_2,
+        llm.ONE_MODEL_1_2,
         {"allow_advanced_sampling": False},
         DRAWS | PENALTIES | {"seed"} | NOT_ONE_MODEL,
     ),
-    ("two models", "trtllm-26.07", kind("Eagle3", eagle3={"oneModel": False}), Engine.TORCH_1_2, {}, OF_1_2),
-    ("the old sampler", "trtllm-26.07", extra(sampler_type="TRTLLMSampler"), Engine.CPP_1_2, {}, set()),
+    ("two models", "trtllm-26.07", kind("Eagle3", eagle3={"oneModel": False}), llm.TORCH_1_2, {}, OF_1_2),
+    ("the old sampler", "trtllm-26.07", extra(sampler_type="TRTLLMSampler"), llm.CPP_1_2, {}, set()),
     (
         "relaxed acceptance draws nothing",
         "trtllm-26.07",
         RELAXED,
-        Engine.RELAXED,
+        llm.RELAXED,
         {},
         DRAWS | PENALTIES | {"seed"} | NOT_ONE_MODEL,
     ),
-    ("1.3 alone", "trtllm-1.3", {}, Engine.TORCH_1_3, {}, set()),
-    ("1.3 with n-grams", "trtllm-1.3", kind("NGram"), Engine.TORCH_1_3, {}, set()),
+    ("1.3 alone", "trtllm-1.3", {}, llm.TORCH_1_3, {}, set()),
+    ("1.3 with n-grams", "trtllm-1.3", kind("NGram"), llm.TORCH_1_3, {}, set()),
     *(
         (
             f"{version}: {name} is one model",
             version,
             kind(name),
-            Engine.ONE_MODEL_1_3,
+            llm.ONE_MODEL_1_3,
             {"enable_penalty": True},
             found,
         )
@@ -105,124 +108,128 @@ ROWS: list[tuple[str, str, dict[str, Any], Engine, dict[str, Any], set[str]]] = 
         "null leaves the switch out, for images that do not know it",
         "trtllm-1.3",
         kind("MTP") | speculative(enable_penalty=None),
-        Engine.ONE_MODEL_1_3,
+        llm.ONE_MODEL_1_3,
         {},
         PENALTIES | NOT_ONE_MODEL,
     ),
-    ("a tree has no penalties", "trtllm-1.3", TREE, Engine.TREE_1_3, {}, PENALTIES | NOT_ONE_MODEL),
+    ("a tree has no penalties", "trtllm-1.3", TREE, llm.TREE_1_3, {}, PENALTIES | NOT_ONE_MODEL),
     (
         "a type of upstream's",
         "trtllm-1.3",
         kind("Custom", custom={"type": "PARD"}),
-        Engine.ONE_MODEL_1_3,
+        llm.ONE_MODEL_1_3,
         {"enable_penalty": True},
         NOT_ONE_MODEL,
     ),
-    ("one that nobody knows", "trtllm-1.3", kind("Custom", custom={"type": "New"}), Engine.UNKNOWN, {}, set()),
-    ("Tandem's own", "reference", kind("NGram"), Engine.OWN_LLMAPI, {}, {"min_p", "best_of"}),
-    ("Tandem's own on GPUs", "torch", kind("DraftTarget"), Engine.OWN_LLMAPI, {}, {"min_p", "best_of"}),
+    ("one that nobody knows", "trtllm-1.3", kind("Custom", custom={"type": "New"}), llm.UNKNOWN, {}, set()),
+    ("Tandem's own", "reference", kind("NGram"), OWN_LLMAPI, {}, {"min_p", "best_of"}),
+    ("Tandem's own on GPUs", "torch", kind("DraftTarget"), OWN_LLMAPI, {}, {"min_p", "best_of"}),
 ]
 
 
-def accepted(profile: str, changes: dict[str, Any], settings: Settings) -> tuple[ServiceSpec, Profile, Accepted]:
+def accepted(profile: str, changes: dict[str, Any], settings: Settings) -> tuple[ServiceSpec, Accepted]:
     spec = parse(BASE, **{"runtime__profile": profile, **changes}).spec
     found = accept(spec, settings)
     assert isinstance(found, Accepted), found
-    return spec, found.profile, found
+    return spec, found
 
 
-def arguments_of(spec: ServiceSpec, profile: Profile) -> dict[str, Any]:
-    return switched_llm_args(spec, profile, dict.fromkeys(references(spec), "/models"))
+def folders(spec: ServiceSpec) -> dict[Role, str]:
+    return dict.fromkeys(references(spec), "/models")
+
+
+def refused(spec: ServiceSpec, engine: Engine) -> dict[str, str]:
+    return engine.refused_parameters(spec, folders(spec))
 
 
 @pytest.mark.parametrize(
-    ("why", "profile", "changes", "engine", "switch", "names"), ROWS, ids=[row[0] for row in ROWS]
+    ("why", "profile", "changes", "facts", "switch", "names"), ROWS, ids=[row[0] for row in ROWS]
 )
 def test_the_llm_apis_engine_its_switch_and_what_is_refused(
     why: str,
     profile: str,
     changes: dict[str, Any],
-    engine: Engine,
+    facts: Facts,
     switch: dict[str, Any],
     names: set[str],
     settings: Settings,
 ) -> None:
-    spec, of, _ = accepted(profile, changes, settings)
-    arguments = arguments_of(spec, of)
-    assert engine_of(spec, of, arguments) is engine
+    spec, found_engine = accepted(profile, changes, settings)
+    engine = found_engine.engine
+    arguments = engine.arguments(spec, folders(spec))
+    assert engine.facts(spec, arguments) is facts
     found = arguments.get("speculative_config") or {}
     assert {k: found[k] for k in ("allow_advanced_sampling", "enable_penalty") if k in found} == switch
-    assert set(refused(spec, of, arguments)) == names, why
+    assert set(refused(spec, engine)) == names, why
 
 
 BLS_ROWS = [
-    ("trtllm-26.07", kind("DraftTarget"), Engine.TENSORRT, {"length_penalty"}),
-    ("trtllm-26.07", {}, Engine.TENSORRT, {"length_penalty"}),
+    ("trtllm-26.07", kind("DraftTarget"), trt.TENSORRT, {"length_penalty"}),
+    ("trtllm-26.07", {}, trt.TENSORRT, {"length_penalty"}),
     (
         "trtllm-26.07",
         kind("Medusa", medusa={"choices": [[0]]}),
-        Engine.MEDUSA,
+        trt.MEDUSA,
         {"temperature", "top_p", "bad_words", "embedding_bias", "logprobs", "length_penalty"} | PENALTIES,
     ),
     (
         "trtllm-26.07",
         kind("Lookahead"),
-        Engine.LOOKAHEAD,
+        trt.LOOKAHEAD,
         {"bad_words", "embedding_bias", "logprobs", "length_penalty"} | DRAWS | PENALTIES,
     ),
-    ("reference", kind("DraftTarget"), Engine.OWN_BLS, {"length_penalty"}),
+    ("reference", kind("DraftTarget"), OWN_BLS, {"length_penalty"}),
 ]
 
 
-@pytest.mark.parametrize(("profile", "changes", "engine", "names"), BLS_ROWS)
+@pytest.mark.parametrize(("profile", "changes", "facts", "names"), BLS_ROWS)
 def test_engines_of_mode_bls(
-    profile: str, changes: dict[str, Any], engine: Engine, names: set[str], settings: Settings
+    profile: str, changes: dict[str, Any], facts: Facts, names: set[str], settings: Settings
 ) -> None:
     spec = parse(BASE, **{"runtime__mode": "BLS", "runtime__profile": profile, **changes}).spec
     of = settings.profile(profile)
     assert of
-    assert engine_of(spec, of, {}) is engine
-    assert set(refused(spec, of, {})) == names
+    engine = engine_of(spec, of)
+    assert engine.facts(spec, {}) is facts
+    assert set(refused(spec, engine)) == names
 
 
 def test_a_refusal_has_engine_version_decoding_type_and_what_to_do(settings: Settings) -> None:
-    spec, of, _ = accepted("trtllm-26.07", kind("MTP"), settings)
-    assert refused(spec, of, arguments_of(spec, of))["seed"] == (
+    spec, found = accepted("trtllm-26.07", kind("MTP"), settings)
+    assert refused(spec, found.engine)["seed"] == (
         "TensorRT-LLM 1.2.1 (mode LLMAPI, with decodingType MTP) draws all requests from one generator;"
         " leave it out, or use mode BLS"
     )
-    spec, of, _ = accepted("trtllm-26.07", kind("MTP") | speculative(allow_advanced_sampling=False), settings)
-    assert refused(spec, of, arguments_of(spec, of))["temperature"] == (
+    spec, found = accepted("trtllm-26.07", kind("MTP") | speculative(allow_advanced_sampling=False), settings)
+    assert refused(spec, found.engine)["temperature"] == (
         "TensorRT-LLM 1.2.1 (mode LLMAPI, with decodingType MTP) takes the likeliest token without"
         " runtime.extraLlmArgs.speculative_config.allow_advanced_sampling; leave it out, or remove that"
     )
 
 
 def test_a_service_that_draws_nothing_is_warned_about(settings: Settings) -> None:
-    warnings = accepted("trtllm-26.07", RELAXED, settings)[2].warnings
+    warnings = accepted("trtllm-26.07", RELAXED, settings)[1].warnings
     assert any(text.startswith("requests that sample get 400") for text in warnings)
-    assert not any("sample" in text for text in accepted("trtllm-26.07", kind("MTP"), settings)[2].warnings)
+    assert not any("sample" in text for text in accepted("trtllm-26.07", kind("MTP"), settings)[1].warnings)
 
 
-def test_every_decoding_type_of_the_llm_api_is_in_the_table(settings: Settings) -> None:
+def test_every_decoding_type_of_the_llm_api_is_in_the_table() -> None:
     """One that is added later is no unknown one."""
-    from tandem.api.decoding import DecodingType
-    from tandem.engines import request_parameters as table
-
     for dialect in (Dialect.V1_2, Dialect.V1_3):
-        known = {*table._TWO_MODELS[dialect], *table._ONE_MODEL[dialect]}
-        for each in DecodingType.of_mode(Mode.LLMAPI):
-            if dialect in each.traits.dialects and each.traits.upstream:
-                assert known & set(each.traits.upstream), (dialect, each)
+        known = {*dialect.facts.two_models, *dialect.facts.one_model}
+        for each in dialect.facts.decoding_types:
+            assert not each.traits.upstream or known & set(each.traits.upstream), (dialect, each)
 
 
 def test_entries_name_parameters_that_the_mode_has_and_reasons() -> None:
-    for engine, facts in TABLE.items():
-        assert facts.entries.keys() <= set(PARAMETERS[facts.mode]), engine
-        for name, entry in facts.entries.items():
-            assert entry.reason, (engine, name)
-            assert name not in SAMPLING or entry.outcome is not Outcome.IGNORED or facts.to_draw, (engine, name)
-            assert (entry.outcome is not Outcome.SWITCH) or facts.switch, (engine, name)
+    engines = [engine for modes in KINDS.values() for engine in modes.values()]
+    for engine in engines:
+        for title, facts in engine.parameters.items():
+            assert facts.entries.keys() <= set(PARAMETERS[engine.mode]), title
+            for name, entry in facts.entries.items():
+                assert entry.reason, (title, name)
+                assert name not in SAMPLING or entry.outcome is not Outcome.IGNORED or facts.to_draw, (title, name)
+                assert (entry.outcome is not Outcome.SWITCH) or facts.switch, (title, name)
 
 
 def test_the_page_in_the_repository_is_current() -> None:

@@ -10,6 +10,7 @@ import pytest
 from builder import inputs
 from builder.errors import BuildError
 from builder.inputs import Image
+from tandem.engines import KINDS
 from tandem.settings import NOWHERE, load_settings
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -194,9 +195,10 @@ def test_the_image_with_torch_has_the_engine_of_the_other_and_not_its_models() -
 def test_what_the_profile_asks_for_is_in_the_image_with_torch() -> None:
     profile = load_settings().profile("torch")
     assert profile
+    engines = [engine(profile) for engine in KINDS[profile.engine.kind].values()]
     files = set(inputs.files(REPOSITORY, Image("reference-torch")))
-    module = profile.engine_check.replace(".", "/")
-    source = profile.engine_source.removeprefix("/opt/reference/")
-    for path in (f"{source}/1/model.py", f"{module}.py", f"{profile.llm_package}/__init__.py"):
+    (module,) = {engine.check.replace(".", "/") for engine in engines}
+    (source,) = {engine.source.removeprefix("/opt/reference/") for engine in engines if engine.source}
+    for path in (f"{source}/1/model.py", f"{module}.py", "reference_llm/__init__.py"):
         assert f"images/reference/{path}" in files
     assert profile.image.partition(":")[0] == f"{NOWHERE}/reference-torch"

@@ -23,9 +23,9 @@ from tandem.accept import Accepted, accept
 from tandem.api.profile import Profile
 from tandem.api.roles import Role, downloads
 from tandem.api.types import SpeculativeInferenceService
+from tandem.engines.tensorrt_engines.builds import DECIDED_PARAMETERS, OPEN_PARAMETERS
 from tandem.render import LATEST, Record, Revision, render
 from tandem.render.v1.bls import CLIENT_MODELS
-from tandem.render.v1.engines import DECIDED_PARAMETERS, OPEN_PARAMETERS
 from tandem.settings import Settings
 
 INPUTS = sorted((DATA / "input" / "bls").glob("*.yaml"))
@@ -90,7 +90,7 @@ def test_engines_are_tensorrt_llms_which_stream_and_clients_get_one_response(
     calls: str, without_draft: bool, rows: bool
 ) -> None:
     """`rows`: whether sequences share calls."""
-    profile = TENSORRT.model_copy(update={"engine_calls": calls})
+    profile = TENSORRT.model_copy(update={"engine": TENSORRT.engine.model_copy(update={"calls": calls})})
     paths = [path for path in INPUTS if ("draft" not in yaml.safe_load(path.read_text())["spec"]) == without_draft]
     assert paths
     for path in paths:

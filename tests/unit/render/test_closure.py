@@ -10,8 +10,8 @@ import pytest
 
 from tandem import names
 from tandem.api import bounds, ports
-from tandem.api.decoding import DecodingType, Dialect, DraftKind, Mode
-from tandem.api.profile import Profile
+from tandem.api.decoding import DecodingType, DraftKind
+from tandem.api.profile import EngineSettings, Profile
 from tandem.api.roles import Role
 from tandem.api.types import KvCache, Lookahead, NGram, ServiceSpec
 from tandem.digest import digest
@@ -108,7 +108,7 @@ def test_a_revision_is_named_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(RENDERERS, "v0", lambda _: rendered)
     spec = ServiceSpec.model_validate({**LLMAPI, "replicas": 3})
-    profile = Profile(name="trtllm-26.07", modes=[Mode.LLMAPI], decoding_types={}, llm_args=Dialect.V1_2)
+    profile = Profile(name="trtllm-26.07", engine=EngineSettings(kind="TensorRT-LLM", version="1.2.1"))
     revision = render(Record(renderer="v0", serving_image="not counted", profile=profile, spec=spec))
     assert revision.digest == "36fdceab40"
 

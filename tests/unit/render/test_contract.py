@@ -12,9 +12,9 @@ from tritonclient.grpc import model_config_pb2
 
 from support.profiles import TENSORRT
 from support.services import QUICKSTART, parse
+from tandem.api.folders import folders
 from tandem.render.v1.bls import bls
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.sources import folders
 from tandem.settings import Settings
 
 Tensors = dict[str, str]

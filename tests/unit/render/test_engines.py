@@ -7,12 +7,14 @@ import pytest
 
 from support.gpu_services import ALONE, CPU, FAST, PAIR, PROFILE, sizes
 from support.services import parse
-from tandem.accept import engines as rules
+from tandem.api.folders import folders
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
-from tandem.api.types import Lookahead
-from tandem.render.v1.engines import Build, builds, engine_folders, lookahead_max_draft_len, step_tokens
-from tandem.render.v1.sources import folders
+from tandem.api.types import Lookahead, ServiceSpec
+from tandem.engines import engine_of
+from tandem.engines.rule import Refusal
+from tandem.engines.tensorrt_engines import rules
+from tandem.engines.tensorrt_engines.builds import Build, builds, engine_folders, lookahead_max_draft_len, step_tokens
 
 FETCHED = {Role.TARGET: "/cache/models/t", Role.DRAFT: "/cache/models/d"}
 LIMITS: dict[str, Any] = {"build": {"maxInputLen": 3200, "maxSeqLen": 4800, "maxNumTokens": 8192}}
@@ -26,7 +28,18 @@ LOOKAHEAD: dict[str, Any] = {"draft": None, "speculation": {"decodingType": "Loo
 
 def made(profile: Profile = PROFILE, image: str = "trtllm:1", **changes: Any) -> dict[Role, Build]:
     spec = parse(PAIR, **changes).spec
-    return builds(spec, profile, image, folders(spec, FETCHED))
+    return engine_of(spec, profile).builds(spec, image, folders(spec, FETCHED))
+
+
+def broken(spec: ServiceSpec, profile: Profile) -> list[Refusal]:
+    """The rules that it breaks."""
+    engine = engine_of(spec, profile)
+    return [refusal for rule in engine.rules if (refusal := rule(spec, engine))]
+
+
+def warned_of(spec: ServiceSpec) -> list[str]:
+    """What TensorRT engines do that one might not expect."""
+    return [text for warn in rules.WARNINGS if (text := warn(spec, engine_of(spec, PROFILE)))]
 
 
 def commands(build: Build) -> str:
@@ -200,7 +213,7 @@ def test_another_image_or_another_content_is_another_engine() -> None:
     base = made()[Role.TARGET].folder
     assert made(image="trtllm:2")[Role.TARGET].folder != base
     spec = parse(PAIR).spec
-    other = builds(spec, PROFILE, "trtllm:1", folders(spec, {**FETCHED, Role.TARGET: "/cache/models/u"}))
+    other = builds(spec, "trtllm:1", folders(spec, {**FETCHED, Role.TARGET: "/cache/models/u"}))
     assert other[Role.TARGET].folder != base
 
 
@@ -213,7 +226,7 @@ def test_claims_mounted_at_the_same_place_are_not_the_same_model() -> None:
 def test_an_engine_that_is_brought_along_is_not_built() -> None:
     changes: dict[str, Any] = {"target__engine": {"prebuilt": {"uri": "pvc://engines/llama"}}}
     spec = parse(PAIR, **changes).spec
-    where = engine_folders(spec, PROFILE, "trtllm:1", folders(spec, FETCHED))
+    where = engine_folders(spec, "trtllm:1", folders(spec, FETCHED))
     assert list(made(**changes)) == [Role.DRAFT]
     assert where == {Role.TARGET: "/sources/target-engine", Role.DRAFT: made(**changes)[Role.DRAFT].folder}
 
@@ -281,16 +294,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("reason", "changes", "message"), REFUSED)
 def test_refused(reason: str, changes: dict[str, Any], message: str) -> None:
     spec = parse(PAIR, **changes).spec
-    refusals = [refusal for rule in rules.RULES if (refusal := rule(spec, PROFILE))]
+    refusals = broken(spec, PROFILE)
     assert [(refusal.reason, refusal.message) for refusal in refusals] == [(reason, message)]
-    of_cpu = [refusal.reason for rule in rules.RULES if (refusal := rule(spec, CPU))]
+    of_cpu = [refusal.reason for refusal in broken(spec, CPU)]
     assert of_cpu == (["FieldNotInProfile"] if "Parameter" in reason else []), "no engine, no rule"
 
 
 def test_parameters_are_for_tensorrt_engines() -> None:
     spec = parse(PAIR, target__engine={"parameters": {"cuda_graph_mode": "true"}}).spec
-    assert [refusal for rule in rules.RULES if (refusal := rule(spec, PROFILE))] == []
-    (refusal,) = [refusal for rule in rules.RULES if (refusal := rule(spec, CPU))]
+    assert broken(spec, PROFILE) == []
+    (refusal,) = broken(spec, CPU)
     assert refusal.message == (
         f"target.engine.parameters are for TensorRT engines, which profile {CPU.name!r} does not run: remove them, or"
         " write another profile"
@@ -303,13 +316,13 @@ def test_parameters_are_for_tensorrt_engines() -> None:
 def test_chunked_context_under_drafts_is_warned_of(value: str, drafts: bool, warned: bool) -> None:
     alone: dict[str, Any] = {} if drafts else {"draft": None, "speculation": {"decodingType": "None"}}
     spec = parse(PAIR, target__engine={"parameters": {"enable_chunked_context": value}}, **alone).spec
-    texts = [text for warn in rules.WARNINGS if (text := warn(spec, PROFILE))]
+    texts = warned_of(spec)
     assert any("drops draft tokens" in text for text in texts) is warned
 
 
 @pytest.mark.parametrize("changes", [row[1] for row in COMMANDS], ids=[row[0] for row in COMMANDS])
 def test_what_can_be_built_is_not_refused(changes: dict[str, Any]) -> None:
-    assert not any(rule(parse(PAIR, **changes).spec, PROFILE) for rule in rules.RULES)
+    assert broken(parse(PAIR, **changes).spec, PROFILE) == []
 
 
 @pytest.mark.parametrize(
@@ -319,7 +332,7 @@ def test_what_can_be_built_is_not_refused(changes: dict[str, Any]) -> None:
 )
 def test_engines_for_several_gpus_are_warned_of(products: list[str], count: str) -> None:
     spec = parse(PAIR, placement__gpu={"product": products}).spec
-    texts = [text for warn in rules.WARNINGS if (text := warn(spec, PROFILE))]
+    texts = [text for text in warned_of(spec) if "products" in text]
     assert [count in text for text in texts] == ([True] if count else [])
 
 
@@ -344,4 +357,4 @@ NARROW: list[tuple[dict[str, Any], str]] = [
 )
 def test_steps_that_do_not_take_all_rounds_are_warned_of(changes: dict[str, Any], text: str) -> None:
     spec = parse(PAIR, **{**H100, **changes}).spec
-    assert list(filter(None, (warn(spec, PROFILE) for warn in rules.WARNINGS))) == ([text] if text else [])
+    assert [each for each in warned_of(spec) if "a step takes" in each] == ([text] if text else [])

@@ -7,9 +7,13 @@ import pytest
 from support.gpu_services import ALONE, CPU, FAST, PAIR, PROFILE, sizes
 from support.services import parse
 from tandem.accept import gpus as rules
+from tandem.api.profile import Profile
 from tandem.api.roles import Role
-from tandem.render.v1.gpu_products import least_memory_gib
-from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
+from tandem.api.types import ServiceSpec
+from tandem.engines import engine_of
+from tandem.engines.gpu_products import least_memory_gib
+from tandem.engines.gpus import GpuPlan, Launch
+from tandem.engines.rule import Refusal
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.stack import Stack, preflight_checks
 
@@ -103,18 +107,28 @@ PLANS: list[tuple[str, dict[str, Any], GpuPlan]] = [
 ]
 
 
+def plan_of(spec: ServiceSpec, profile: Profile) -> GpuPlan:
+    return engine_of(spec, profile).gpu_plan(spec)
+
+
+def broken(spec: ServiceSpec, profile: Profile) -> list[Refusal]:
+    """The rules that it breaks."""
+    engine = engine_of(spec, profile)
+    return [refusal for rule in (*engine.rules, *rules.RULES) if (refusal := rule(spec, engine))]
+
+
 @pytest.mark.parametrize(("changes", "expected"), [row[1:] for row in PLANS], ids=[row[0] for row in PLANS])
 def test_plan(changes: dict[str, Any], expected: GpuPlan) -> None:
-    assert gpu_plan(parse(PAIR, **changes).spec, PROFILE) == expected
+    assert plan_of(parse(PAIR, **changes).spec, PROFILE) == expected
 
 
 def test_a_profile_without_gpus_has_none() -> None:
-    assert gpu_plan(parse(PAIR).spec, CPU) == GpuPlan()
+    assert plan_of(parse(PAIR).spec, CPU) == GpuPlan()
 
 
 def test_gpus_of_each_pod_of_a_group() -> None:
     changes = {"runtime__mode": "LLMAPI", "target__tensorParallelSize": 12}
-    assert gpu_plan(parse(PAIR, **changes).spec, PROFILE).gpus_per_pod == 6
+    assert plan_of(parse(PAIR, **changes).spec, PROFILE).gpus_per_pod == 6
 
 
 @pytest.mark.parametrize(
@@ -128,7 +142,7 @@ def test_gpus_of_each_pod_of_a_group() -> None:
     ],
 )
 def test_engines_that_share_a_gpu(changes: dict[str, Any], shared: bool, reason: str) -> None:
-    assert gpu_plan(parse(PAIR, **changes).spec, PROFILE).shares_gpu is shared, reason
+    assert plan_of(parse(PAIR, **changes).spec, PROFILE).shares_gpu is shared, reason
 
 
 MIG = {"placement__gpu": {"resourceName": "nvidia.com/mig-3g.40gb"}}
@@ -233,19 +247,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("reason", "changes", "message"), REFUSED)
 def test_refused(reason: str, changes: dict[str, Any], message: str) -> None:
     spec = parse(PAIR, **changes).spec
-    refusals = [refusal for rule in rules.RULES if (refusal := rule(spec, PROFILE))]
+    refusals = broken(spec, PROFILE)
     assert [(refusal.reason, refusal.message) for refusal in refusals] == [(reason, message)]
 
 
 def test_fast_logits_without_tensorrt_llm_is_refused() -> None:
-    refusals = [refusal for rule in rules.RULES if (refusal := rule(parse(PAIR, **FAST).spec, CPU))]
+    spec = parse(PAIR, **FAST).spec
+    refusals = broken(spec, CPU)
     assert [refusal.reason for refusal in refusals] == ["FastLogitsNotInProfile"]
 
 
 @pytest.mark.parametrize("changes", [row[1] for row in PLANS], ids=[row[0] for row in PLANS])
 def test_what_can_be_is_not_refused(changes: dict[str, Any]) -> None:
     spec = parse(PAIR, **changes).spec
-    assert [refusal for rule in rules.RULES if (refusal := rule(spec, PROFILE))] == []
+    assert broken(spec, PROFILE) == []
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from tandem.api.decoding import DecodingType, Dialect
+from tandem.api.decoding import DecodingType
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.llm_args import SCHEMAS, conflict, decided, llm_args, not_in_dialect, to_yaml
+from tandem.engines.tensorrt_llm.arguments import SCHEMAS, conflict, decided, llm_args, not_in_dialect, to_yaml
+from tandem.engines.tensorrt_llm.dialect import Dialect
 
 FOLDERS = {Role.TARGET: "/models/t", Role.DRAFT: "/models/d"}
 ALONE = {Role.TARGET: "/models/t"}
@@ -212,8 +213,8 @@ def test_the_field_whose_value_a_dialect_does_not_have(speculation: str, dialect
 @pytest.mark.parametrize("dialect", SCHEMAS)
 def test_what_a_dialect_is_known_for_its_schema_has(dialect: Dialect) -> None:
     fields = SCHEMAS[dialect].configs[DecodingType.EAGLE3].model_fields
-    assert ("eagle3_one_model" in fields) == dialect.two_model_eagle3
-    assert ("use_dynamic_tree" in fields) == dialect.dynamic_tree
+    assert ("eagle3_one_model" in fields) == dialect.facts.two_model_eagle3
+    assert ("use_dynamic_tree" in fields) == dialect.facts.dynamic_tree
 
 
 def test_only_the_newer_dialect_has_trees_and_only_the_older_two_models() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from support.pods import PROFILE, rendered
+from support.pods import rendered
+from tandem.api.folders import folders
 from tandem.api.roles import Role
 from tandem.render.v1.pod import server_pod
-from tandem.render.v1.sources import folders
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache, volumes
 
 
@@ -29,9 +29,9 @@ from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache,
 )
 def test_the_cache_is_there_when_something_is_put_into_it(spec: str, wanted: bool, reason: str) -> None:
     asked = rendered(spec)
-    assert uses_cache(asked.spec, PROFILE) is wanted, reason
-    assert ("cache" in {volume["name"] for volume in volumes(asked.spec, PROFILE)}) is wanted
-    found = [mount for mount in mounts(asked.spec, PROFILE, cache_writable=True) if mount["name"] == "cache"]
+    assert uses_cache(asked.spec, asked.engine) is wanted, reason
+    assert ("cache" in {volume["name"] for volume in volumes(asked.spec, asked.engine)}) is wanted
+    found = [mount for mount in mounts(asked.spec, asked.engine, cache_writable=True) if mount["name"] == "cache"]
     assert found == ([{"name": "cache", "mountPath": "/cache"}] if wanted else [])
 
 
@@ -79,6 +79,6 @@ CLAIMS = [
 @pytest.mark.parametrize(("path", "mounted", "folder", "reason"), CLAIMS, ids=[row[3] for row in CLAIMS])
 def test_what_is_mounted_of_a_claim(path: str, mounted: str | None, folder: str, reason: str) -> None:
     asked = rendered(f"{{target: {{model: {{uri: 'pvc://models{path}'}}}}}}")
-    (mount,) = (each for each in mounts(asked.spec, PROFILE) if each["name"] == "source-target")
+    (mount,) = (each for each in mounts(asked.spec, asked.engine) if each["name"] == "source-target")
     assert (mount["mountPath"], mount.get("subPath"), mount["readOnly"]) == ("/sources/target", mounted, True), reason
     assert folders(asked.spec, {}) == {Role.TARGET: folder}, reason

@@ -2,6 +2,7 @@
 Deployment's place."""
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -14,15 +15,17 @@ from support.services import DATA, parse
 from support.world import applied, observed_of
 from tandem import children as build
 from tandem import names
+from tandem.api.folders import folders
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.desired import Desired
 from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
 from tandem.cluster.keys import new_key_pair
 from tandem.conditions.ready import ServerCounts, status
 from tandem.conditions.situation import Situation
-from tandem.render.v1.group import group, over_the_group
+from tandem.engines.tensorrt_llm.group import over_the_group
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.sources import folders
+from tandem.render.v1.launch import launch_plan
+from tandem.render.v1.stack import Stack
 from tandem.rollout.decide import Decision
 from tandem.rollout.plan import CreateKeys, Delete, plan
 from tandem.settings import Settings
@@ -212,8 +215,9 @@ def test_status_counts_groups_and_shows_what_keeps_a_worker_from_running() -> No
 def test_the_leader_starts_all_ranks() -> None:
     spec = parse(GROUPS).spec
     inputs = Inputs(spec, PROFILE, "serving:1", folders(spec, {}))
-    assert group(inputs) == {"hosts": 2, "slots": 8}
-    command = over_the_group(inputs, ["tritonserver", "--model-repository=/models"], ["B", "A"])
+    plan = json.loads(launch_plan(inputs, Stack({}, {}, {})))
+    assert plan["group"] == {"hosts": 2, "slots": 8}
+    command = over_the_group(inputs.plan, ["tritonserver", "--model-repository=/models"], ["B", "A"])
     assert command == [
         *("mpirun", "--hostfile", "/tmp/tandem-group/hostfile", "-n", "16", "--map-by", "ppr:8:node"),
         *("--bind-to", "none", "-x", "A", "-x", "B", "--mca", "orte_keep_fqdn_hostnames", "1"),
@@ -224,4 +228,4 @@ def test_the_leader_starts_all_ranks() -> None:
 def test_a_replica_of_one_pod_starts_its_server_alone() -> None:
     spec = parse(GROUPS, target__tensorParallelSize=8).spec
     inputs = Inputs(spec, PROFILE, "serving:1", folders(spec, {}))
-    assert group(inputs) == {}
+    assert "group" not in json.loads(launch_plan(inputs, Stack({}, {}, {})))

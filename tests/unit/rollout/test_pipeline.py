@@ -14,6 +14,7 @@ from tandem.children import Task
 from tandem.children.prune import prune_pod
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
+from tandem.engines import engine_of
 from tandem.render import LATEST, Record, render
 from tandem.render.latest import pod_security
 from tandem.rollout.observed import Observed
@@ -226,7 +227,11 @@ def made_tasks(service: SpeculativeInferenceService, settings: Settings) -> list
     )
     revision = render(record)
     fetches, builds = fetch_tasks(service, settings, Observed()), build_tasks(service, settings, revision)
-    return [*fetches.values(), *builds.values(), preflight_task(service, settings, record.profile, revision)]
+    return [
+        *fetches.values(),
+        *builds.values(),
+        preflight_task(service, settings, engine_of(record.spec, record.profile), revision),
+    ]
 
 
 def test_a_refused_download_stalls_and_deleting_its_job_tries_again(

@@ -55,7 +55,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class EngineBuildPlan:
-    """A part of launch.json's `builds`; see `tandem.render.v1.engines.EngineBuildPlan`."""
+    """A part of launch.json's `builds`; see `tandem.engines.tensorrt_engines.builds.EngineBuildPlan`."""
 
     model: Path
     folder: Path

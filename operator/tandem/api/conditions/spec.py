@@ -63,8 +63,8 @@ class SpecReason(Reason):
     ENGINE_CALLS_NOT_IN_TRITON = (
         _REFUSED,
         "EngineCallsNotInTriton",
-        "The image's Triton is too old for the profile's `engineCalls: Collected`.",
-        "Set the profile's `engineCalls` to `Single`, or write another profile.",
+        "The image's Triton is too old for the profile's `engine.calls: Collected`.",
+        "Set the profile's `engine.calls` to `Single`, or write another profile.",
     )
     # GPUs
     GPUS_EXCEED_NODE = (

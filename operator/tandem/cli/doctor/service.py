@@ -11,8 +11,9 @@ from tandem.cli.doctor.facts import Facts, Finding, Unread, fail, ok, warn
 from tandem.cli.doctor.references import DOCKER, SECRET, Reference, named
 from tandem.cli.services import state as state_of
 from tandem.cli.words import quantity
+from tandem.engines import engine_of
 from tandem.plural import counted
-from tandem.render.latest import claim_name, gpu_plan, uses_cache
+from tandem.render.latest import claim_name, uses_cache
 
 REGISTRY_TYPES = (DOCKER, "kubernetes.io/dockercfg")
 DO_NOT_SCHEDULE = ("NoSchedule", "NoExecute")
@@ -74,9 +75,10 @@ def _problem(each: Reference, found: Object) -> str:
 def claim(facts: Facts) -> Iterator[Finding]:
     """Whether its cache is there, and pods of several nodes can mount it where there may be several."""
     service, check = facts.service, "cache claim"
-    if service is None or facts.profile is None or not uses_cache(service.spec, facts.profile):
+    engine = engine_of(service.spec, facts.profile) if service and facts.profile else None
+    if service is None or engine is None or not uses_cache(service.spec, engine):
         return
-    name, why, cache = claim_name(service.spec), several(service.spec, facts.profile), service.spec.storage.cache
+    name, why, cache = claim_name(service.spec), several(service.spec, engine), service.spec.storage.cache
     if isinstance(facts.claim, Unread):
         yield warn(check, f"{name}: not known: {facts.claim.why}")
         return
@@ -117,7 +119,7 @@ def gpus(facts: Facts) -> Iterator[Finding]:
     if facts.service is None or facts.profile is None or isinstance(facts.nodes, Unread):
         return
     spec, check = facts.service.spec, "GPUs of a replica"
-    plan = gpu_plan(spec, facts.profile)
+    plan = engine_of(spec, facts.profile).gpu_plan(spec)
     if not plan.gpus or plan.resource is None:
         return
     wanted = f"{plan.gpus_per_pod} {plan.resource} a node"
@@ -175,7 +177,7 @@ def quota(facts: Facts) -> Iterator[Finding]:
     """Whether quotas leave room for the GPUs of a replica, while it has none."""
     if facts.service is None or facts.profile is None or isinstance(facts.quotas, Unread):
         return
-    plan = gpu_plan(facts.service.spec, facts.profile)
+    plan = engine_of(facts.service.spec, facts.profile).gpu_plan(facts.service.spec)
     if not plan.gpus or state_of(facts.service).ready:
         return
     for each in facts.quotas:
@@ -195,7 +197,8 @@ def needed(facts: Facts) -> Iterator[Finding]:
     scaling = facts.service.spec.autoscaling
     if scaling and scaling.source == "KEDA" and KEDA in facts.definitions and facts.definitions[KEDA] is None:
         yield fail("KEDA", "autoscaling.source is KEDA, which is not installed: see https://keda.sh")
-    nodes = gpu_plan(facts.service.spec, facts.profile).nodes if facts.profile else 1
+    spec = facts.service.spec
+    nodes = engine_of(spec, facts.profile).gpu_plan(spec).nodes if facts.profile else 1
     if nodes > 1 and GROUPS in facts.definitions and facts.definitions[GROUPS] is None:
         text = f"a replica is on {nodes} nodes, which takes LeaderWorkerSet: see https://lws.sigs.k8s.io"
         yield fail("LeaderWorkerSet", text)

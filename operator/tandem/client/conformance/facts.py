@@ -31,10 +31,11 @@ def of_service(service: Object) -> dict[str, Any]:
     speculation, target = spec.get("speculation", {}), spec.get("target", {})
     profile = spec.get("runtime", {}).get("profile", "")
     shipped = {each["name"]: each for each in shipped_profiles()}.get(profile, {})
+    engine = shipped.get("engine", {})
     return {
         "mode": spec.get("runtime", {}).get("mode"),
         "profile": profile,
-        "profileTensorrtLlm": shipped.get("tensorrtLlmVersion", ""),
+        "engine": " ".join(filter(None, (engine.get("kind"), engine.get("version")))),
         "decodingType": speculation.get("decodingType"),
         "maxDraftLen": speculation.get("maxDraftLen"),
         "adaptive": speculation.get("adaptive", {}).get("enabled"),

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.api.bounds import SCHEDULE_STEPS
-from tandem.api.decoding import Mode
 from tandem.api.types import DraftLenStep, ServiceSpec
+from tandem.engines import loop_of
 from tandem.metrics.capacity.lengths import Lengths
 from tandem.metrics.capacity.model import Curve, ReplicaModel, Steps
 from tandem.metrics.report import ScheduleAdvice
@@ -66,8 +66,8 @@ class Proposal:
 
 def propose(model: ReplicaModel, spec: ServiceSpec, today: Lengths, loads: Loads) -> Proposal | None:
     """What would be best at the loads seen; None where there is nothing to choose."""
-    # For types that follow a schedule in some TensorRT-LLM alone nothing is advised.
-    follows = spec.runtime.mode is Mode.LLMAPI and spec.speculation.decoding_type.traits.always_follows_schedule
+    # For types that follow a schedule only in some engines nothing is advised.
+    follows = not loop_of(spec).chooses_length and spec.speculation.decoding_type.traits.follows_schedule
     if not follows or not today.maximum or not model.known or not loads.weights:
         return None
     most = spec.serving.max_batch_size

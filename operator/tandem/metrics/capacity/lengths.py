@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from tandem.api.decoding import DecodingType, DraftCost, DraftKind, Mode
+from tandem.api.decoding import DecodingType, DraftCost, DraftKind
 from tandem.api.types import DraftLenStep, ServiceSpec
+from tandem.engines import loop_of
 
 _SHARES = {DraftCost.MODEL: 1 / 6, DraftCost.HEADS: 0.05, DraftCost.LOOKUP: 0.01}
 """What a draft token takes, relative to a step of the target, before anything was seen."""
@@ -29,9 +30,9 @@ class Lengths:
 def asked_for(spec: ServiceSpec, running: float) -> float | None:
     """Draft tokens a step that the specification asks a replica for with so many sequences at once.
 
-    None in mode BLS: there the pods choose, and requests too, and both may choose none.
+    None where the pods choose, and requests too, and both may choose none.
     """
-    return None if spec.runtime.mode is Mode.BLS else float(lengths(spec).at(running)[0])
+    return None if loop_of(spec).chooses_length else float(lengths(spec).at(running)[0])
 
 
 def lengths(spec: ServiceSpec) -> Lengths:
@@ -40,7 +41,7 @@ def lengths(spec: ServiceSpec) -> Lengths:
     if speculation.decoding_type is DecodingType.NONE:
         return Lengths(0, 0, adaptive=False)
     maximum = speculation.max_draft_len
-    follows = spec.runtime.mode is Mode.BLS and speculation.decoding_type.traits.draft is DraftKind.MODEL
+    follows = loop_of(spec).chooses_length and speculation.decoding_type.traits.draft is DraftKind.MODEL
     if follows and speculation.adaptive.enabled:
         return Lengths(speculation.adaptive.min_draft_len, maximum, adaptive=True)
     if speculation.draft_len_schedule is not None:

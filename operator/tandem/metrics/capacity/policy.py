@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tandem.api.bounds import BLS_SEQUENCES
-from tandem.api.types import Mode, ServiceSpec, seconds
+from tandem.api.types import ServiceSpec, seconds
 from tandem.autoscaling import source_of
+from tandem.engines import loop_of
 from tandem.metrics.capacity import kv_cache
 from tandem.metrics.capacity.demand import Demand
 from tandem.metrics.capacity.model import Curve
@@ -80,7 +80,7 @@ def bounds(spec: ServiceSpec) -> Bounds | None:
         ttft=seconds(goals.time_to_first_token) if goals.time_to_first_token else None,
         itl=seconds(goals.inter_token_latency) if goals.inter_token_latency else None,
         queue=goals.queue_length,
-        places=min(sequences, BLS_SEQUENCES) if spec.runtime.mode is Mode.BLS else sequences,
+        places=min(sequences, loop_of(spec).most_sequences or sequences),
         idle=source_of(scaling).goes_idle(scaling),
         tolerance=_tolerance(scaling.behavior or {}),
     )

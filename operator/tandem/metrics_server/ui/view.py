@@ -8,8 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from tandem.api.conditions import REASONS, ConditionType, ServingReason
-from tandem.api.types import Condition, DecodingType, Mode, SpeculationStatus, SpeculativeInferenceService
+from tandem.api.types import Condition, DecodingType, SpeculationStatus, SpeculativeInferenceService
 from tandem.api.wire import Wire
+from tandem.engines import loop_of
 from tandem.metrics.report import Latency, ServiceReport
 from tandem.metrics_server.inventory import Known, Pod
 
@@ -158,7 +159,7 @@ def detail(known: Known, report: ServiceReport | None, *, with_pods: bool, playg
         pods=tuple(_pod(pod) for pod in known.pods) if with_pods else None,
         problems=report.problems if report and with_pods else (),
         playground=playground,
-        draft_by_request=service.spec.runtime.mode is Mode.BLS and service.spec.draft is not None,
+        draft_by_request=loop_of(service.spec).runs_target_alone(service.spec),
     )
 
 

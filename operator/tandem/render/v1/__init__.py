@@ -3,23 +3,22 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tandem.api.folders import folders
 from tandem.api.roles import Role
 from tandem.api.types import Mode
 from tandem.digest import digest
 from tandem.render.record import Record
 from tandem.render.rendered import JobPod, Rendered
 from tandem.render.v1.bls import bls
-from tandem.render.v1.engines import builds
-from tandem.render.v1.gpus import gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.llmapi import llmapi
 from tandem.render.v1.pod import build_pod, preflight_pod, server_pod, template_metadata, worker_pod
-from tandem.render.v1.sources import folders
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.render.v1.volumes import mounted, own_claim
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
+"""The Triton models around an engine, by who runs the loop."""
 
 
 def render(record: Record) -> Rendered:
@@ -36,14 +35,14 @@ def render(record: Record) -> Rendered:
         folders=models,
         pods=record.pods,
     )
-    stack = STACKS[inputs.spec.runtime.mode](inputs)
+    stack = STACKS[inputs.engine.mode](inputs)
     checks = preflight_checks(inputs, stack)
     configs = {config_file(model): text for model, text in stack.configs.items()}
     return Rendered(
         files={**configs, **stack.files, "launch.json": launch_plan(inputs, stack)},
         pod=server_pod(inputs),
         worker=worker_pod(inputs),
-        nodes=gpu_plan(inputs.spec, inputs.profile).nodes,
+        nodes=inputs.plan.nodes,
         metadata=template_metadata(inputs),
         preflight=JobPod(preflight_pod(inputs), _preflight_digest(inputs, checks)),
         builds=_builds(inputs),
@@ -59,7 +58,7 @@ def _preflight_digest(inputs: Inputs, checks: Mapping[str, Any]) -> str:
 
 def _builds(inputs: Inputs) -> dict[Role, JobPod]:
     """The Jobs that build engines. An engine's folder is named by all that it depends on, but for the claim."""
-    wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
+    wanted = inputs.engine.builds(inputs.spec, inputs.image, inputs.folders)
     return {
         role: JobPod(build_pod(inputs, role), digest({"folder": build.folder, **_claim(inputs)}), build.folder)
         for role, build in wanted.items()
@@ -67,4 +66,4 @@ def _builds(inputs: Inputs) -> dict[Role, JobPod]:
 
 
 def _claim(inputs: Inputs) -> Mapping[str, str]:
-    return own_claim(inputs.spec, inputs.profile)
+    return own_claim(inputs.spec, inputs.engine)

@@ -3,8 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tandem.api.folders import tokenizer_folder
 from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import KvCache
+from tandem.engines.gpus import GpuPlan, fast_logits
+from tandem.engines.tensorrt_engines.builds import (
+    SPECULATIVE_DECODING_MODES,
+    decoding_parameters,
+    engine_folders,
+    max_draft_len,
+)
 from tandem.render.v1.bls_variables import (
     EngineVariables,
     engine_sequences,
@@ -12,16 +20,7 @@ from tandem.render.v1.bls_variables import (
     max_seq_len,
     variables,
 )
-from tandem.render.v1.engines import (
-    SPECULATIVE_DECODING_MODES,
-    decoding_parameters,
-    engine_folders,
-    max_draft_len,
-    needs_engines,
-)
-from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.sources import tokenizer_folder
 from tandem.render.v1.stack import Stack, config, engine_check, model_check
 from tandem.render.v1.volumes import TANDEM
 
@@ -40,7 +39,7 @@ def bls(inputs: Inputs) -> Stack:
         configs={name: config(name, values) for name in sources},
         sources={name: source for name, source in sources.items() if source},
         checks=_checks(inputs, engines),
-        env=inputs.profile.engine_env,
+        env=inputs.profile.engine.env,
         engines=tuple(engine_model(role) for role in engines),
         kv_cache=_kv_cache(inputs, engines),
     )
@@ -54,7 +53,7 @@ def engine_model(role: Role) -> str:
 def _sources(inputs: Inputs) -> dict[str, str]:
     """All models, with the folders of those that are Python code; "": Triton or its backend has the code."""
     sources = {name: "" if name in CODELESS else f"{TANDEM}/models/{name}" for name in MODELS}
-    engine = "" if needs_engines(inputs.spec, inputs.profile) else inputs.profile.engine_source
+    engine = inputs.engine.source
     for role in (Role.TARGET, Role.DRAFT) if inputs.spec.draft else (Role.TARGET,):
         name = CLIENT_MODELS[role]
         sources[name] = f"{TANDEM}/models/engine_unary"
@@ -68,10 +67,10 @@ def _sources(inputs: Inputs) -> dict[str, str]:
 
 def tensorrt_engines(inputs: Inputs) -> dict[Role, EngineVariables]:
     """The TensorRT engines of the service; empty where the profile's engines are Python models."""
-    if not needs_engines(inputs.spec, inputs.profile):
+    if not inputs.engine.builds_engines:
         return {}
-    plan = gpu_plan(inputs.spec, inputs.profile)
-    folders = engine_folders(inputs.spec, inputs.profile, inputs.image, inputs.folders)
+    plan = inputs.plan
+    folders = engine_folders(inputs.spec, inputs.image, inputs.folders)
     return {role: _engine(inputs, plan, role, folders[role]) for role in plan.ranks}
 
 
@@ -99,7 +98,7 @@ def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> EngineVar
 
 def _kv_cache(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[str, Any]:
     """Engines whose KV cache the pod sizes: all on GPUs that two of them share, unless both sizes are given."""
-    shares_gpu = gpu_plan(inputs.spec, inputs.profile).shares_gpu
+    shares_gpu = inputs.plan.shares_gpu
     if not shares_gpu or all(engine.max_tokens for engine in engines.values()):
         return {}
     return {
@@ -122,7 +121,7 @@ def _checks(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[str
             checks["compares_logits"] = True
     if engines:
         checks["engines"] = {role.value: _engine_check(inputs, role, engine) for role, engine in engines.items()}
-        checks["tensorrt_llm"] = inputs.profile.tensorrt_llm_version
+        checks["tensorrt_llm"] = inputs.engine.version
         return checks
     return {**checks, **engine_check(inputs, engine_sequences(inputs), max_seq_len(inputs))}
 

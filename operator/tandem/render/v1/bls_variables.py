@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tandem.api.bounds import BLS_SEQUENCES
+from tandem.api.folders import tokenizer_folder
 from tandem.api.roles import Role
-from tandem.render.v1.gpus import fast_logits, gpu_plan
+from tandem.engines.gpus import fast_logits
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.request_parameters import refused_parameters
-from tandem.render.v1.sources import tokenizer_folder
 from tandem.render.v1.stack import Variables, to_json, with_spare
 
 DRAFT_TIMEOUT_SECONDS = 10
@@ -116,7 +115,7 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
         draft_timeout_seconds=DRAFT_TIMEOUT_SECONDS,
         max_running_sequences=_running(inputs),
         bls_instance_count=1,
-        refused_parameters=to_json(refused_parameters(inputs)),
+        refused_parameters=to_json(inputs.engine.refused_parameters(spec, inputs.folders)),
     )
 
 
@@ -127,7 +126,7 @@ def takes_rows(inputs: Inputs) -> bool:
     logits are compared, unless the engines hand them over themselves: megabytes for each sequence and round would be
     copied twice more.
     """
-    spec, calls = inputs.spec, inputs.profile.engine_calls
+    spec, calls = inputs.spec, inputs.engine.calls
     logits = spec.speculation.acceptance.method == "Logits" and not fast_logits(spec)
     return calls == "Together" or (calls == "Collected" and spec.draft is not None and not logits)
 
@@ -145,11 +144,11 @@ def engine_sequences(inputs: Inputs) -> int:
 
 def max_seq_len(inputs: Inputs) -> int | None:
     """Tokens of a sequence that a Python model has room for, by the target's field, else by the profile."""
-    if inputs.profile.engine_backend != "python":
+    if inputs.engine.builds_engines:
         return None
     engine = inputs.spec.target.engine
     asked = engine.build.max_seq_len if engine and engine.build else None
-    length = asked or inputs.profile.engine_parameters.get("max_seq_len")
+    length = asked or inputs.profile.engine.parameters.get("max_seq_len")
     return int(length) if length else None
 
 
@@ -178,9 +177,9 @@ def _model(inputs: Inputs, engines: Mapping[Role, EngineVariables], role: Role) 
 
 def _parameters(inputs: Inputs, role: Role) -> dict[str, str | int]:
     """Of a Python model. GPUs are named where they are not the first alone."""
-    length, devices = max_seq_len(inputs), gpu_plan(inputs.spec, inputs.profile).devices.get(role, (0,))
+    length, devices = max_seq_len(inputs), inputs.plan.devices.get(role, (0,))
     return {
-        **inputs.profile.engine_parameters,
+        **inputs.profile.engine.parameters,
         **({"max_seq_len": length} if length else {}),
         **({"gpu_device_ids": ",".join(map(str, devices))} if devices != (0,) else {}),
     }

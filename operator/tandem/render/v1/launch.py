@@ -6,12 +6,8 @@ from dataclasses import asdict
 
 from tandem.api import ports
 from tandem.api.bounds import BLS_SEQUENCES
-from tandem.api.decoding import Mode
-from tandem.render.v1.engines import builds
-from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.openai import tokenizer_plan
-from tandem.render.v1.ranks import environment, processes
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.render.v1.volumes import MODELS
 
@@ -27,11 +23,11 @@ def launch_plan(inputs: Inputs, stack: Stack) -> str:
     plan = {
         "models": {name: _model(stack, name) for name in stack.configs},
         "server": {"command": _command(inputs, stack)},
-        "env": {**stack.env, **environment(inputs)},
+        "env": {**stack.env, **inputs.engine.environment(inputs.plan)},
         "drain": {"port": ports.METRICS, "seconds": inputs.spec.serving.request_timeout_seconds},
         "preflight": preflight_checks(inputs, stack),
     }
-    optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs), "group": group(inputs)}
+    optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs), "group": _group(inputs)}
     optional["tokenizer"] = tokenizer_plan(inputs)
     return json.dumps({**plan, **{name: part for name, part in optional.items() if part}}, indent=1) + "\n"
 
@@ -48,25 +44,22 @@ def _model(stack: Stack, name: str) -> dict[str, str]:
 
 def _builds(inputs: Inputs) -> Mapping[str, object]:
     """Engines to build by role; see `tandem_serving.prepare.engine_build`."""
-    wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
+    wanted = inputs.engine.builds(inputs.spec, inputs.image, inputs.folders)
     return {role.value: asdict(build) for role, build in wanted.items()}
 
 
 def _command(inputs: Inputs, stack: Stack) -> list[str]:
     """All processes: those of one pod, or of the pods of a group."""
-    server = _server_command(inputs, stack)
-    if group(inputs):
-        return over_the_group(inputs, server, stack.env)
-    return processes(inputs, server, stack.engines)
+    return inputs.engine.command(inputs.plan, _server_command(inputs), stack.engines, stack.env)
 
 
-def _loads_in_turn(inputs: Inputs, stack: Stack) -> bool:
-    """Whether two engines are in the models; Tandem's own takes more of its GPU while it loads than later."""
-    own = inputs.profile.own_engine_on_gpus and inputs.spec.runtime.mode is Mode.BLS and inputs.spec.draft is not None
-    return own or len(stack.engines) > 1
+def _group(inputs: Inputs) -> dict[str, int]:
+    """The pods of a replica, and the GPUs of each; empty where it is one pod."""
+    plan = inputs.plan
+    return {"hosts": plan.nodes, "slots": plan.gpus_per_pod} if plan.nodes > 1 else {}
 
 
-def _server_command(inputs: Inputs, stack: Stack) -> list[str]:
+def _server_command(inputs: Inputs) -> list[str]:
     # The Python backend's pool holds a thread for each engine call until its first response, and for each
     # response sent: below twice the sequences, streaming stalls.
     threads = 2 * max(BLS_SEQUENCES, inputs.spec.serving.max_batch_size) + 32
@@ -76,7 +69,7 @@ def _server_command(inputs: Inputs, stack: Stack) -> list[str]:
         "--model-control-mode=none",
         "--disable-auto-complete-config",
         # Engines load one after the other: while one is loading, what is free on its GPU cannot be known.
-        *(["--model-load-thread-count=1"] if _loads_in_turn(inputs, stack) else []),
+        *(["--model-load-thread-count=1"] if inputs.engine.loads_in_turn(inputs.spec) else []),
         f"--backend-config=python,thread-pool-size={threads}",
         *([f"--log-verbose={verbose}"] if (verbose := inputs.spec.serving.log_verbose) else []),
         f"--http-port={ports.HTTP}",

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from tandem.api.roles import Role, drafts_by_heads
 from tandem.digest import digest
+from tandem.engines.tensorrt_llm.arguments import to_yaml
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.llm_args import to_yaml
-from tandem.render.v1.request_parameters import refused_parameters, switched_llm_args
 from tandem.render.v1.stack import Stack, Variables, config, engine_check, model_check, to_json, with_spare
 from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 
@@ -50,15 +49,14 @@ class LlmApiVariables(Variables):
 
 def llmapi(inputs: Inputs) -> Stack:
     """The models of mode LLMAPI for a spec that was accepted."""
-    arguments = switched_llm_args(inputs.spec, inputs.profile, inputs.folders)
-    arguments |= {name: value for name, value in inputs.profile.engine_parameters.items() if name not in arguments}
+    arguments = inputs.engine.arguments(inputs.spec, inputs.folders)
     variables = _variables(inputs)
     return Stack(
         configs={name: config(folder, variables) for folder, name in NAMES.items()},
         sources={name: f"{TANDEM}/models/{folder}" for folder, name in NAMES.items()},
         checks=_checks(inputs, arguments),
         files={LLM_ARGS: to_yaml(arguments)},
-        env=inputs.profile.engine_env,
+        env=inputs.profile.engine.env,
     )
 
 
@@ -68,15 +66,19 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
         streams=NAMES[STREAMS],
         unary=NAMES[UNARY],
         llm_args_path=f"{REVISION}/{LLM_ARGS}",
-        llm_package=inputs.profile.llm_package,
+        llm_package=_package(inputs),
         max_batch_size=spec.serving.max_batch_size,
         max_waiting_sequences=MAX_WAITING_SEQUENCES,
         request_timeout_seconds=spec.serving.request_timeout_seconds,
         drafter=drafter.entry_point if drafter else "",
         resource_manager=(drafter.resource_manager if drafter else None) or "",
         drafter_path=DRAFTER if drafter and drafter.config_map_name else "",
-        refused_parameters=to_json(refused_parameters(inputs)),
+        refused_parameters=to_json(inputs.engine.refused_parameters(spec, inputs.folders)),
     )
+
+
+def _package(inputs: Inputs) -> str:
+    return "tensorrt_llm" if inputs.engine.kind == "TensorRT-LLM" else "reference_llm"
 
 
 def _checks(inputs: Inputs, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def _checks(inputs: Inputs, arguments: Mapping[str, Any]) -> dict[str, Any]:
         kept = with_spare(kept)
     checks: dict[str, Any] = {
         "target": model_check(inputs, Role.TARGET),
-        "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(to_yaml(arguments))},
+        "llm_args": {"file": LLM_ARGS, "package": _package(inputs), "digest": digest(to_yaml(arguments))},
         **engine_check(inputs, kept, arguments.get("max_seq_len")),
     }
     if drafts_by_heads(spec):

@@ -5,13 +5,12 @@ from typing import Any
 
 from tandem import names
 from tandem.api import ports
+from tandem.api.folders import tokenizer_folder
 from tandem.api.roles import Role
 from tandem.api.types import Thinking
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.probes import lifecycle
-from tandem.render.v1.request_parameters import refused_parameters
 from tandem.render.v1.security import CONTAINER_SECURITY
-from tandem.render.v1.sources import tokenizer_folder
 from tandem.render.v1.stack import to_json
 from tandem.render.v1.volumes import TANDEM, TOKENIZER
 
@@ -81,6 +80,7 @@ def _container(inputs: Inputs, mounts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _arguments(inputs: Inputs) -> list[str]:
     openai = inputs.spec.serving.open_ai
+    dropped = inputs.engine.refused_parameters(inputs.spec, inputs.folders)
     return [
         f"--mode={inputs.spec.runtime.mode.value}",
         f"--name={openai.served_model_name or '$(TANDEM_SERVICE)'}",
@@ -89,7 +89,7 @@ def _arguments(inputs: Inputs) -> list[str]:
         f"--tokenizer={TOKENIZER}",
         f"--max-body={openai.max_body_mib * MIB}",
         f"--grace={inputs.spec.serving.request_timeout_seconds}",
-        *([f"--refused={to_json(dropped)}"] if (dropped := refused_parameters(inputs)) else []),
+        *([f"--refused={to_json(dropped)}"] if dropped else []),
         *([f"--tool-calls={openai.tool_calls}"] if openai.tool_calls else []),
         *_thinking(openai.thinking),
         *([f"--keys={KEYS}"] if openai.api_key_secret else []),

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem.api.types import Placement
-from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY
-from tandem.render.v1.gpus import GpuPlan, gpu_plan
+from tandem.engines.gpu_products import MIN_COMPUTE_CAPABILITY
+from tandem.engines.gpus import GpuPlan
 from tandem.render.v1.inputs import Inputs
 
 PRODUCT_LABEL, GENERATION_LABEL = "nvidia.com/gpu.product", "nvidia.com/gpu.compute.major"
@@ -50,7 +50,7 @@ def claims(inputs: Inputs) -> dict[str, Any]:
 
 def resources(inputs: Inputs, plan: GpuPlan | None = None) -> dict[str, Any]:
     """Field of the container that computes: the profile's resources, and the pod's GPUs by `plan` or by claim."""
-    plan = plan or gpu_plan(inputs.spec, inputs.profile)
+    plan = plan or inputs.plan
     found: dict[str, Any] = {name: dict(amounts) for name, amounts in inputs.profile.resources.items()}
     if plan.resource and plan.gpus_per_pod:
         # Extended resources: the request equals the limit by itself.

@@ -11,7 +11,6 @@ from tandem.api import ports
 from tandem.api.roles import Role
 from tandem.render.v1 import placement
 from tandem.render.v1.every_pod import every_pod
-from tandem.render.v1.gpus import gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.openai import POD_IP, with_endpoint
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
@@ -42,7 +41,7 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
 
 def worker_pod(inputs: Inputs) -> dict[str, Any] | None:
     """PodSpec of the pods beside the leader, which run the ranks that it starts; None where there are none."""
-    if gpu_plan(inputs.spec, inputs.profile).nodes == 1:
+    if inputs.plan.nodes == 1:
         return None
     container = {
         **_container(inputs, "worker"),
@@ -64,7 +63,7 @@ def preflight_pod(inputs: Inputs) -> dict[str, Any]:
 
 def build_pod(inputs: Inputs, role: Role) -> dict[str, Any]:
     """PodSpec of the build of an engine: on a GPU of the kind that serves, with the cache to write to."""
-    plan = gpu_plan(inputs.spec, inputs.profile)
+    plan = inputs.plan
     container = {
         **_container(inputs, "build", "--revision", REVISION, "--role", role.value, cache_writable=True),
         # trtllm-build makes the ranks one after the other on as many GPUs as it finds.
@@ -83,7 +82,7 @@ def template_metadata(inputs: Inputs) -> dict[str, dict[str, str]]:
 
 def _serving(inputs: Inputs, container: dict[str, Any], grace: int) -> dict[str, Any]:
     """A pod that computes, with the user's additions."""
-    group = gpu_plan(inputs.spec, inputs.profile).nodes > 1
+    group = inputs.plan.nodes > 1
     if group:
         key = {"name": "ssh", "mountPath": SSH, "readOnly": True}
         container = {**container, "volumeMounts": [*container["volumeMounts"], key]}
@@ -106,7 +105,7 @@ def _with_requests(inputs: Inputs, pod: dict[str, Any]) -> dict[str, Any]:
     (container,) = pod["containers"]
     resources = container.get("resources", {})
     written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    devices = max(1, gpu_plan(inputs.spec, inputs.profile).gpus_per_pod)
+    devices = max(1, inputs.plan.gpus_per_pod)
     asked = {"cpu": str(devices * CPUS_PER_GPU), "memory": f"{devices * GIB_PER_GPU}Gi"}
     missing = {name: amount for name, amount in asked.items() if name not in written}
     resources = {**resources, "requests": {**missing, **(resources.get("requests") or {})}}
@@ -128,7 +127,7 @@ def _pod(inputs: Inputs) -> dict[str, Any]:
                 "volumeMounts": [{"name": "tandem", "mountPath": "/target"}],
             }
         ],
-        "volumes": volumes(inputs.spec, inputs.profile),
+        "volumes": volumes(inputs.spec, inputs.engine),
     }
 
 
@@ -149,6 +148,6 @@ def _container(inputs: Inputs, verb: str, *args: str, cache_writable: bool = Fal
         # The image's own home is read-only; libraries keep their caches below it.
         "env": [{"name": "HOME", "value": TMP}],
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [*mounts(inputs.spec, inputs.profile, cache_writable=cache_writable), revision],
+        "volumeMounts": [*mounts(inputs.spec, inputs.engine, cache_writable=cache_writable), revision],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem.api.roles import TOKENIZERS, Role
-from tandem.render.v1.gpus import GpuPlan, gpu_plan, memory_gib
+from tandem.engines.gpus import GpuPlan, memory_gib
 from tandem.render.v1.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Stack:
 
 def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
     """What the preflight checks: the stack's part, and the GPUs' memory where it is known."""
-    plan, memory = gpu_plan(inputs.spec, inputs.profile), memory_gib(inputs.spec)
+    plan, memory = inputs.plan, memory_gib(inputs.spec)
     if not plan.gpus or not memory:
         return dict(stack.checks)
     devices = plan.devices or {role: tuple(range(count)) for role, count in plan.ranks.items()}
@@ -58,11 +58,11 @@ def engine_check(inputs: Inputs, sequences: int, max_seq_len: int | None) -> dic
 
     An engine keeps keys and values of so many sequences of so many tokens; None: as many as the model takes.
     """
-    if not inputs.profile.engine_check:
+    if not inputs.engine.check:
         return {}
-    plan, roles = gpu_plan(inputs.spec, inputs.profile), [Role.TARGET, *([Role.DRAFT] if inputs.spec.draft else [])]
+    plan, roles = inputs.plan, [Role.TARGET, *([Role.DRAFT] if inputs.spec.draft else [])]
     devices = {role.value: _of_one(_devices(plan, role)) for role in roles} if plan.gpus else {}
-    asked = {"module": inputs.profile.engine_check, "sequences": sequences, "max_seq_len": max_seq_len or 0}
+    asked = {"module": inputs.engine.check, "sequences": sequences, "max_seq_len": max_seq_len or 0}
     return {"engine_check": {**asked, **({"devices": devices} if devices else {})}}
 
 

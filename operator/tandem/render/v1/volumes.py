@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem import names
-from tandem.api.profile import Profile
+from tandem.api.folders import CACHE, SOURCES, in_claim
 from tandem.api.roles import Role, downloads, references
 from tandem.api.types import Scheme, ServiceSpec, Source
-from tandem.render.v1.engines import built_roles
-from tandem.render.v1.gpus import gpu_plan
-from tandem.render.v1.sources import CACHE, SOURCES, in_claim
+from tandem.engines import Engine
 
 TANDEM = "/opt/tandem"
 """Tandem's Triton models and entry point, brought by an init container."""
@@ -51,9 +49,9 @@ _BYTES_PER_LOGIT = 4
 _GIB = 1 << 30
 
 
-def uses_cache(spec: ServiceSpec, profile: Profile) -> bool:
+def uses_cache(spec: ServiceSpec, engine: Engine) -> bool:
     """Whether anything of the service is in the cache volume: a download, or an engine that is built."""
-    return bool(downloads(spec) or built_roles(spec, profile))
+    return bool(downloads(spec) or engine.built_roles(spec))
 
 
 def claim_name(spec: ServiceSpec) -> str:
@@ -61,30 +59,30 @@ def claim_name(spec: ServiceSpec) -> str:
     return spec.storage.cache.claim_name or names.CACHE_CLAIM
 
 
-def own_claim(spec: ServiceSpec, profile: Profile) -> dict[str, str]:
+def own_claim(spec: ServiceSpec, engine: Engine) -> dict[str, str]:
     """The user's claim, where one is used, as an input of what is done in it: in another nothing is done yet."""
     claim = spec.storage.cache.claim_name
-    return {"claim": claim} if claim and uses_cache(spec, profile) else {}
+    return {"claim": claim} if claim and uses_cache(spec, engine) else {}
 
 
-def volumes(spec: ServiceSpec, profile: Profile) -> list[dict[str, Any]]:
+def volumes(spec: ServiceSpec, engine: Engine) -> list[dict[str, Any]]:
     """Volumes of a pod that touches the service's models, but for `revision` and `ssh`."""
-    shared = f"{shared_memory_gib(spec, profile)}Gi"
+    shared = f"{shared_memory_gib(spec, engine)}Gi"
     found: list[dict[str, Any]] = [
         {"name": "tandem", "emptyDir": {"sizeLimit": "64Mi"}},
         {"name": "models", "emptyDir": {"sizeLimit": "64Mi"}},
         # GPU libraries keep the kernels there that they compile at start.
-        {"name": "tmp", "emptyDir": {"sizeLimit": "16Gi" if profile.gpus else "1Gi"}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "16Gi" if engine.profile.gpus else "1Gi"}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared}},
     ]
-    if uses_cache(spec, profile):
+    if uses_cache(spec, engine):
         found.append({"name": "cache", "persistentVolumeClaim": {"claimName": claim_name(spec)}})
     if configmap := _drafter(spec):
         found.append({"name": "drafter", "configMap": {"name": configmap}})
     return [*found, *(_source(role, reference) for role, reference in mounted(spec).items())]
 
 
-def mounts(spec: ServiceSpec, profile: Profile, *, cache_writable: bool = False) -> list[dict[str, Any]]:
+def mounts(spec: ServiceSpec, engine: Engine, *, cache_writable: bool = False) -> list[dict[str, Any]]:
     """Mounts of `volumes`. Models are read-only; the cache is, except for who fills it."""
     found: list[dict[str, Any]] = [
         {"name": "tandem", "mountPath": TANDEM, "readOnly": True},
@@ -92,21 +90,21 @@ def mounts(spec: ServiceSpec, profile: Profile, *, cache_writable: bool = False)
         {"name": "tmp", "mountPath": TMP},
         {"name": "shm", "mountPath": SHM},
     ]
-    if uses_cache(spec, profile):
+    if uses_cache(spec, engine):
         found.append({"name": "cache", "mountPath": CACHE, **({} if cache_writable else {"readOnly": True})})
     if _drafter(spec):
         found.append({"name": "drafter", "mountPath": DRAFTER, "readOnly": True})
     return [*found, *(_source_mount(role, reference) for role, reference in mounted(spec).items())]
 
 
-def shared_memory_gib(spec: ServiceSpec, profile: Profile) -> int:
+def shared_memory_gib(spec: ServiceSpec, engine: Engine) -> int:
     """Upper bound for /dev/shm in GiB; what is not used costs nothing.
 
     One for Triton's Python backend (64 sequences in chunks of 1 MB), one for each GPU of the pod (NCCL and MPI
     talk through it), and the draft's logits of a full batch twice (drafted, and handed to the target) where the
     target compares them.
     """
-    total = 1 + gpu_plan(spec, profile).gpus_per_pod
+    total = 1 + engine.gpu_plan(spec).gpus_per_pod
     if spec.speculation.acceptance.method == "Logits":
         rows = spec.serving.max_batch_size * spec.speculation.max_draft_len
         total += -(-2 * rows * _LARGEST_VOCABULARY * _BYTES_PER_LOGIT // _GIB)

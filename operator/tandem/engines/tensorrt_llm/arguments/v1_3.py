@@ -8,7 +8,7 @@ from pydantic import PositiveInt
 
 from tandem.api.decoding import DecodingType
 from tandem.api.types import DraftLenStep, Eagle3, Speculation
-from tandem.render.v1.llm_args.base import (
+from tandem.engines.tensorrt_llm.arguments.base import (
     CustomConfig,
     DFlashConfig,
     DSparkConfig,

@@ -6,25 +6,17 @@ starts the server. https://docs.open-mpi.org/en/v4.1.x for mpirun; Open MPI 4 is
 
 from collections.abc import Iterable, Sequence
 
-from tandem.render.v1.gpus import gpu_plan
-from tandem.render.v1.inputs import Inputs
+from tandem.engines.gpus import GpuPlan
 
 HOSTFILE = "/tmp/tandem-group/hostfile"
 """Written by the leader's entry point (`tandem_serving.boot.mpi`), which knows its workers."""
 
 
-def group(inputs: Inputs) -> dict[str, int]:
-    """Part `group` of the launch plan; empty where a replica is one pod."""
-    plan = gpu_plan(inputs.spec, inputs.profile)
-    return {"hosts": plan.nodes, "slots": plan.gpus_per_pod} if plan.nodes > 1 else {}
-
-
-def over_the_group(inputs: Inputs, server: Sequence[str], variables: Iterable[str]) -> list[str]:
+def over_the_group(plan: GpuPlan, server: Sequence[str], variables: Iterable[str]) -> list[str]:
     """The command that starts all ranks; `server` starts the first rank's.
 
     `variables`: names in the plan's environment, which the ranks of other pods do not have by themselves.
     """
-    plan = gpu_plan(inputs.spec, inputs.profile)
     exports = [word for name in sorted(variables) for word in ("-x", name)]
     return [
         *("mpirun", "--hostfile", HOSTFILE, "-n", str(plan.world_size), "--map-by", f"ppr:{plan.gpus_per_pod}:node"),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.api.decoding import Dialect
 from tandem.api.types import ServiceSpec
+from tandem.engines.tensorrt_llm.dialect import Dialect
 
 THRESHOLDS = ("acceptance_length_threshold", "acceptance_rate_threshold")
 """Fields of `speculative_config` below which TensorRT-LLM stops drafting for good."""

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator
 
-from tandem.accept.rule import Refusal, Rule
 from tandem.api.conditions import SpecReason
-from tandem.api.profile import Profile
 from tandem.api.types import Draft, EngineBuild, KvCache, Mode, ServiceSpec, Target
+from tandem.engines.engine import Engine
+from tandem.engines.rule import Refusal, Rule
 
+LENGTH = {Mode.BLS: "target.engine.build.maxSeqLen", Mode.LLMAPI: "runtime.extraLlmArgs.max_seq_len"}
+"""Where the length of texts is written."""
 _ONLY = frozenset({"max_seq_len"})
 """Fields of `target.engine.build` that the engine has."""
 
 
-def _fields(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if not profile.own_engine_on_gpus:
+def _fields(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    if not engine.profile.gpus:
         return None
     models: dict[str, Target | Draft] = {"target": spec.target, **({"draft": spec.draft} if spec.draft else {})}
     found = [
-        f"{field} is not for the engine of profile {profile.name!r}: {advice}"
+        f"{field} is not for the engine of profile {engine.profile.name!r}: {advice}"
         for role, model in models.items()
         for field, advice in _problems(spec, role, model)
     ]
@@ -27,7 +29,7 @@ def _problems(spec: ServiceSpec, role: str, model: Target | Draft) -> Iterator[t
     """Fields, each with what to write instead."""
     if model.dtype != "auto":
         yield f"{role}.dtype {model.dtype}", "a checkpoint runs in its own type: write dtype: auto"
-    length = "target.engine.build.maxSeqLen" if spec.runtime.mode is Mode.BLS else "runtime.extraLlmArgs.max_seq_len"
+    length = LENGTH[spec.runtime.mode]
     cache = model.kv_cache or KvCache()
     for name in ("max_tokens", "free_gpu_memory_fraction"):
         if getattr(cache, name) is not None:
@@ -47,4 +49,15 @@ def _alias(model: type[KvCache] | type[EngineBuild], name: str) -> str:
     return model.model_fields[name].alias or name
 
 
-RULES: tuple[Rule, ...] = (_fields,)
+def _parameters(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    for role, model in {"target": spec.target, "draft": spec.draft}.items():
+        if model and model.engine and model.engine.parameters:
+            return Refusal(
+                SpecReason.FIELD_NOT_IN_PROFILE,
+                f"{role}.engine.parameters are for TensorRT engines, which profile {engine.profile.name!r} does not"
+                " run: remove them, or write another profile",
+            )
+    return None
+
+
+RULES: tuple[Rule, ...] = (_fields, _parameters)

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tandem.api.decoding import Mode
-from tandem.api.profile import Profile
 from tandem.api.roles import Role, drafts_by_heads
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.gpu_products import least_memory_gib, slice_memory_gib
+from tandem.engines.gpu_products import least_memory_gib, slice_memory_gib
+from tandem.engines.loop import loop_of
 
 
 class Launch(StrEnum):
@@ -89,26 +88,27 @@ def memory_gib(spec: ServiceSpec) -> float | None:
 def model_ranks(spec: ServiceSpec) -> dict[Role, int]:
     """GPUs that each model is split over, by role."""
     ranks = {Role.TARGET: spec.target.tensor_parallel_size * spec.target.pipeline_parallel_size}
-    if spec.draft and spec.runtime.mode is Mode.BLS and not drafts_by_heads(spec):
+    if spec.draft and loop_of(spec).drafts_apart and not drafts_by_heads(spec):
         ranks[Role.DRAFT] = spec.draft.tensor_parallel_size
     return ranks
 
 
-def gpu_plan(spec: ServiceSpec, profile: Profile) -> GpuPlan:
-    """Devices and processes of one replica. What is impossible is refused by `tandem.accept`, not here."""
-    if not profile.gpus:
-        return GpuPlan()
+def over_nodes(spec: ServiceSpec) -> GpuPlan:
+    """Of an engine that has the target and its draft on the same ranks, on as many nodes as these need. On one node
+    it starts its ranks by itself."""
+    ranks, gpu = model_ranks(spec), spec.placement.gpu
+    total = sum(ranks.values())
+    nodes = -(-total // gpu.per_node)
+    launch, world = (Launch.LEADER, total) if nodes > 1 else (Launch.SINGLE, 1)
+    return GpuPlan(ranks, launch=launch, world_size=world, gpus=total, nodes=nodes, resource=_resource(spec))
+
+
+def on_devices(spec: ServiceSpec, *, by_mpi: bool) -> GpuPlan:
+    """Of engines that have devices each. `by_mpi`: as TensorRT-LLM's backend starts ranks; else an engine starts its
+    own."""
     ranks = model_ranks(spec)
-    gpu = spec.placement.gpu
-    resource = None if spec.placement.resource_claims else gpu.resource_name
-    if spec.runtime.mode is Mode.LLMAPI:
-        total = sum(ranks.values())
-        nodes = -(-total // gpu.per_node)
-        # On one node the LLM API starts its ranks by itself; over several, MPI does.
-        launch, world = (Launch.LEADER, total) if nodes > 1 else (Launch.SINGLE, 1)
-        return GpuPlan(ranks, launch=launch, world_size=world, gpus=total, nodes=nodes, resource=resource)
     devices = _devices(spec, ranks)
-    launch, world = (Launch.SINGLE, 1) if profile.own_engine_on_gpus else _launch(spec, ranks)
+    launch, world = _launch(spec, ranks) if by_mpi else (Launch.SINGLE, 1)
     return GpuPlan(
         ranks=ranks,
         devices=devices,
@@ -116,8 +116,12 @@ def gpu_plan(spec: ServiceSpec, profile: Profile) -> GpuPlan:
         launch=launch,
         world_size=world,
         gpus=len({device for of_model in devices.values() for device in of_model}),
-        resource=resource,
+        resource=_resource(spec),
     )
+
+
+def _resource(spec: ServiceSpec) -> str | None:
+    return None if spec.placement.resource_claims else spec.placement.gpu.resource_name
 
 
 def _devices(spec: ServiceSpec, ranks: Mapping[Role, int]) -> dict[Role, tuple[int, ...]]:

@@ -8,13 +8,12 @@ examples/lookahead of release 1.2).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tandem.api.decoding import DecodingType, Mode
-from tandem.api.profile import Profile
+from tandem.api.decoding import DecodingType
+from tandem.api.folders import CACHE
 from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import Draft, EngineBuild, Lookahead, Medusa, ServiceSpec, Speculation, Target
 from tandem.digest import digest
-from tandem.render.v1.gpus import memory_gib, model_ranks
-from tandem.render.v1.sources import CACHE
+from tandem.engines.gpus import memory_gib, model_ranks
 
 MEDUSA_SCRIPT = "/app/examples/medusa/convert_checkpoint.py"
 DECIDED_FLAGS = frozenset(
@@ -95,27 +94,22 @@ class Build:
     """Arguments of trtllm-build."""
 
 
-def needs_engines(spec: ServiceSpec, profile: Profile) -> bool:
-    """Whether the models run as TensorRT engines."""
-    return spec.runtime.mode is Mode.BLS and profile.engine_backend == "tensorrtllm"
-
-
-def engine_folders(spec: ServiceSpec, profile: Profile, image: str, folders: Mapping[Role, str]) -> dict[Role, str]:
+def engine_folders(spec: ServiceSpec, image: str, folders: Mapping[Role, str]) -> dict[Role, str]:
     """Folder of each model's engine, built or brought along; `folders`: those of the models."""
-    built = {role: build.folder for role, build in builds(spec, profile, image, folders).items()}
+    built = {role: build.folder for role, build in builds(spec, image, folders).items()}
     brought = {role: folders[engine] for role, engine in ENGINES.items() if engine in folders}
     return {**built, **brought}
 
 
-def builds(spec: ServiceSpec, profile: Profile, image: str, folders: Mapping[Role, str]) -> dict[Role, Build]:
+def builds(spec: ServiceSpec, image: str, folders: Mapping[Role, str]) -> dict[Role, Build]:
     """Engines to build, by the role of the model."""
-    return {role: _build(spec, image, folders, role) for role in built_roles(spec, profile)}
+    return {role: _build(spec, image, folders, role) for role in built_roles(spec)}
 
 
-def built_roles(spec: ServiceSpec, profile: Profile) -> list[Role]:
+def built_roles(spec: ServiceSpec) -> list[Role]:
     """Models whose engine nobody brought along."""
     brought = references(spec)
-    return [role for role in model_ranks(spec) if needs_engines(spec, profile) and ENGINES[role] not in brought]
+    return [role for role in model_ranks(spec) if ENGINES[role] not in brought]
 
 
 def lookahead_max_draft_len(sizes: Lookahead) -> int:

@@ -10,8 +10,8 @@ from typing import Literal
 from pydantic import NonNegativeInt
 
 from tandem.api.decoding import DecodingType
-from tandem.render.v1.llm_args import v1_3
-from tandem.render.v1.llm_args.base import DFlashConfig, DSparkConfig, SpeculativeConfig
+from tandem.engines.tensorrt_llm.arguments import v1_3
+from tandem.engines.tensorrt_llm.arguments.base import DFlashConfig, DSparkConfig, SpeculativeConfig
 
 
 class DFlashTailConfig(DFlashConfig):

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tandem.api.decoding import DecodingType
-from tandem.render.v1.llm_args.base import SpeculativeConfig
-from tandem.render.v1.llm_args.dialects import SCHEMAS
+from tandem.engines.tensorrt_llm.arguments.base import SpeculativeConfig
+from tandem.engines.tensorrt_llm.arguments.dialects import SCHEMAS
 
 _SPECULATION = "speculative_config"
 _MAPPING = "must be a mapping: write the fields that you add below it"

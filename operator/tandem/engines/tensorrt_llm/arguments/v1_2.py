@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 
 from tandem.api.decoding import DecodingType
 from tandem.api.types import DraftLenStep, Eagle3, Speculation
-from tandem.render.v1.llm_args.base import CustomConfig, MtpConfig, NGramConfig, Schema, SpeculativeConfig
+from tandem.engines.tensorrt_llm.arguments.base import CustomConfig, MtpConfig, NGramConfig, Schema, SpeculativeConfig
 
 
 class DraftTargetConfig(SpeculativeConfig):

@@ -4,17 +4,19 @@ Pairs of features are from upstream's feature combination matrix
 (https://nvidia.github.io/TensorRT-LLM/features/feature-combination-matrix.html).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from tandem.accept.known_bad_table import THRESHOLDS
-from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
-from tandem.api.decoding import DecodingType, Mode, listed
-from tandem.api.profile import Profile
+from tandem.api.decoding import DecodingType, listed
 from tandem.api.roles import references
 from tandem.api.types import ServiceSpec
-from tandem.render.latest import NOT_CUSTOM, conflict, decided, not_in_dialect
+from tandem.engines.rule import EngineRule, EngineWarn, Refusal
+from tandem.engines.tensorrt_llm.arguments import NOT_CUSTOM, conflict, decided, not_in_dialect
+from tandem.engines.tensorrt_llm.known_bad_table import THRESHOLDS
+
+if TYPE_CHECKING:
+    from tandem.engines.tensorrt_llm import LlmApi
 
 
 def _speculates(spec: ServiceSpec) -> bool:
@@ -32,7 +34,7 @@ def _above_one(value: object) -> bool:
     return isinstance(value, int | float) and value > 1
 
 
-def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _dtype(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     if spec.target.dtype != "fp8":
         return None
     return Refusal(
@@ -42,7 +44,7 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
-def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _custom_type(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     name = spec.speculation.custom.type if spec.speculation.custom else ""
     if kind := DecodingType.of_upstream(name):
         advice = f"write speculation.decodingType: {kind}"
@@ -55,7 +57,7 @@ def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return Refusal(SpecReason.CUSTOM_TYPE_RESERVED, f"speculation.custom.type must not be {name}: {advice}")
 
 
-def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _custom_args(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     args = spec.speculation.custom.args if spec.speculation.custom else {}
     fields = dict(NOT_CUSTOM)
     if spec.speculation.suffix_automaton:
@@ -68,7 +70,7 @@ def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return Refusal(SpecReason.CUSTOM_ARGS_CONFLICT, "; ".join(found)) if found else None
 
 
-def _pipeline_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _pipeline_parallel(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     if not _speculates(spec) or spec.target.pipeline_parallel_size == 1:
         return None
     return Refusal(
@@ -79,7 +81,7 @@ def _pipeline_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
-def _features(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _features(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     """Features in `extraLlmArgs` that exclude speculation."""
     if not _speculates(spec):
         return None
@@ -98,7 +100,7 @@ def _features(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return Refusal(SpecReason.FEATURE_WITH_SPECULATION, "; ".join(messages)) if messages else None
 
 
-def _rejection_sampling(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _rejection_sampling(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     guided = spec.runtime.extra_llm_args.get("guided_decoding_backend")
     if not guided or not _speculative_args(spec).get("use_rejection_sampling"):
         return None
@@ -109,23 +111,23 @@ def _rejection_sampling(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
-def _eagle3(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _eagle3(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     """What only one dialect has, and the size of a tree."""
     details = spec.speculation.eagle3
     if details is None:
         return None
-    if not details.one_model and not profile.llm_args.two_model_eagle3:
+    if not details.one_model and not engine.dialect.facts.two_model_eagle3:
         return Refusal(
             SpecReason.TWO_MODELS_NOT_IN_PROFILE,
-            f"speculation.eagle3.oneModel false needs TensorRT-LLM 1.2, and profile {profile.name!r} has a newer one:"
-            " remove it, or write another profile",
+            f"speculation.eagle3.oneModel false needs TensorRT-LLM 1.2, and profile {engine.profile.name!r} has a"
+            " newer one: remove it, or write another profile",
         )
     width = details.dynamic_tree_max_top_k
-    if width and not profile.llm_args.dynamic_tree:
+    if width and not engine.dialect.facts.dynamic_tree:
         return Refusal(
             SpecReason.DYNAMIC_TREE_NOT_IN_PROFILE,
-            f"speculation.eagle3.dynamicTreeMaxTopK needs TensorRT-LLM 1.3, and profile {profile.name!r} has 1.2:"
-            " remove it, or write another profile",
+            f"speculation.eagle3.dynamicTreeMaxTopK needs TensorRT-LLM 1.3, and profile {engine.profile.name!r} has"
+            " 1.2: remove it, or write another profile",
         )
     least = spec.speculation.max_draft_len
     if width and details.max_total_draft_tokens and not least <= details.max_total_draft_tokens <= width * least:
@@ -137,7 +139,7 @@ def _eagle3(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _schedule(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     steps = spec.speculation.draft_len_schedule
     if steps is None:
         return None
@@ -154,39 +156,38 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
             f" {spec.speculation.max_draft_len}: TensorRT-LLM requires equal numbers: write the same in both",
         )
     kind = spec.speculation.decoding_type
-    if profile.llm_args in kind.traits.fixed_draft_len:
+    if kind in engine.dialect.facts.fixed_draft_len:
         return Refusal(
             SpecReason.SCHEDULE_NOT_IN_PROFILE,
-            f"profile {profile.name!r} has TensorRT-LLM {profile.llm_args}, whose {kind} has a fixed draft length:"
-            " remove speculation.draftLenSchedule, or write another profile",
+            f"profile {engine.profile.name!r} has TensorRT-LLM {engine.dialect}, whose {kind} has a fixed draft"
+            " length: remove speculation.draftLenSchedule, or write another profile",
         )
     return None
 
 
-def _dialect(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if (field := not_in_dialect(spec, profile.llm_args)) is None:
+def _dialect(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
+    if (field := not_in_dialect(spec, engine.dialect)) is None:
         return None
     return Refusal(
         SpecReason.FIELD_NOT_IN_PROFILE,
-        f"{field}: TensorRT-LLM {profile.llm_args} of profile {profile.name!r} does not have it, or not that value:"
-        " remove it, or write another profile",
+        f"{field}: TensorRT-LLM {engine.dialect} of profile {engine.profile.name!r} does not have it, or not that"
+        " value: remove it, or write another profile",
     )
 
 
-def _extra(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _extra(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     folders = {role: str(role) for role in references(spec)}  # where models lie decides nothing here
-    message = conflict(decided(spec, profile.llm_args, folders), spec.runtime.extra_llm_args)
+    message = conflict(decided(spec, engine.dialect, folders), spec.runtime.extra_llm_args)
     return Refusal(SpecReason.EXTRA_LLM_ARGS_CONFLICT, message) if message else None
 
 
-def _warn_schedule(spec: ServiceSpec, profile: Profile) -> str | None:
-    dialect, kind = profile.llm_args, spec.speculation.decoding_type
-    followed = dialect in kind.traits.follows_schedule or profile.llm_package != "tensorrt_llm"
-    if spec.speculation.draft_len_schedule is None or followed:
+def _warn_schedule(spec: ServiceSpec, engine: "LlmApi") -> str | None:
+    kind = spec.speculation.decoding_type
+    if spec.speculation.draft_len_schedule is None or engine.follows_schedule(kind):
         return None
-    following = [each for each in DecodingType if dialect in each.traits.follows_schedule]
+    following = [each for each in DecodingType if engine.follows_schedule(each)]
     return (
-        f"speculation.draftLenSchedule: TensorRT-LLM {dialect} follows it for {listed(following, 'and')}; with"
+        f"speculation.draftLenSchedule: TensorRT-LLM {engine.dialect} follows it for {listed(following, 'and')}; with"
         f" {kind} it may draft another length, such as maxDraftLen at every load"
     )
 
@@ -196,7 +197,7 @@ def switches_off(spec: ServiceSpec) -> str:
     return min(_speculative_args(spec).keys() & set(THRESHOLDS), default="")
 
 
-def _warn_tree(spec: ServiceSpec, profile: Profile) -> str | None:
+def _warn_tree(spec: ServiceSpec, engine: "LlmApi") -> str | None:
     if not spec.speculation.eagle3 or not spec.speculation.eagle3.dynamic_tree_max_top_k:
         return None
     return (
@@ -205,26 +206,16 @@ def _warn_tree(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
-T = TypeVar("T")
-
-
-def _in_mode(rule: Callable[[ServiceSpec, Profile], T | None]) -> Callable[[ServiceSpec, Profile], T | None]:
-    return lambda spec, profile: rule(spec, profile) if spec.runtime.mode is Mode.LLMAPI else None
-
-
-RULES: tuple[Rule, ...] = tuple(
-    _in_mode(rule)
-    for rule in (
-        _dtype,
-        _custom_type,
-        _custom_args,
-        _pipeline_parallel,
-        _features,
-        _rejection_sampling,
-        _eagle3,
-        _schedule,
-        _dialect,
-        _extra,
-    )
+RULES: tuple[EngineRule, ...] = (
+    _dtype,
+    _custom_type,
+    _custom_args,
+    _pipeline_parallel,
+    _features,
+    _rejection_sampling,
+    _eagle3,
+    _schedule,
+    _dialect,
+    _extra,
 )
-WARNINGS: tuple[Warn, ...] = tuple(_in_mode(warn) for warn in (_warn_schedule, _warn_tree))
+WARNINGS: tuple[EngineWarn, ...] = (_warn_schedule, _warn_tree)

@@ -1,23 +1,24 @@
-"""Can the engines be built as the resource asks?"""
+"""Can the engines be built as the resource asks, and what do they do that one might not expect?"""
 
 import difflib
 import re
 from collections.abc import Iterator, Mapping
 
-from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
-from tandem.api.profile import Profile
+from tandem.api.decoding import DraftKind
 from tandem.api.roles import ENGINES, Role, references
-from tandem.api.types import Draft, ServiceSpec, Target
-from tandem.render.latest import (
+from tandem.api.types import Draft, KvCache, ServiceSpec, Target
+from tandem.engines.engine import Engine
+from tandem.engines.rule import Refusal, Rule, Warn
+from tandem.engines.tensorrt_engines.builds import (
     DECIDED_FLAGS,
     DECIDED_PARAMETERS,
     OPEN_PARAMETERS,
     build_options,
     built_roles,
     engine_batch,
-    needs_engines,
 )
+from tandem.engines.triton import COLLECTS_SINCE, release, triton_release
 
 FIELDS = {
     **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),
@@ -32,9 +33,7 @@ def _models(spec: ServiceSpec) -> dict[Role, Target | Draft]:
     return {Role.TARGET: spec.target, **({Role.DRAFT: spec.draft} if spec.draft else {})}
 
 
-def _extra_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if not needs_engines(spec, profile):
-        return None
+def _extra_args(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     found = []
     for role, model in _models(spec).items():
         arguments = model.engine.build.extra_args if model.engine and model.engine.build else {}
@@ -45,15 +44,9 @@ def _extra_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return Refusal(SpecReason.ENGINE_FLAG_RESERVED, "; ".join(found)) if found else None
 
 
-def _parameters(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+def _parameters(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     for role, model in _models(spec).items():
         names = model.engine.parameters if model.engine else {}
-        if names and not needs_engines(spec, profile):
-            return Refusal(
-                SpecReason.FIELD_NOT_IN_PROFILE,
-                f"{role}.engine.parameters are for TensorRT engines, which profile {profile.name!r} does not run:"
-                " remove them, or write another profile",
-            )
         if found := sorted(DECIDED_PARAMETERS.keys() & names):
             each = ", ".join(f"{name} ({DECIDED_PARAMETERS[name] or 'no field: it is fixed'})" for name in found)
             return Refusal(
@@ -69,9 +62,7 @@ def _camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if not needs_engines(spec, profile):
-        return None
+def _dtype(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     for role, model in _models(spec).items():
         if model.dtype == "fp8" and ENGINES[role] not in references(spec):
             return Refusal(
@@ -82,9 +73,7 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-def _seq_len(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if not needs_engines(spec, profile):
-        return None
+def _seq_len(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     for role, model in _models(spec).items():
         options = model.engine.build if model.engine else None
         longest, total = options and options.max_input_len, options and options.max_seq_len
@@ -97,9 +86,7 @@ def _seq_len(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-def _batch(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    if not needs_engines(spec, profile):
-        return None
+def _batch(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     for role, model in _models(spec).items():
         options = model.engine.build if model.engine else None
         size = options and options.max_batch_size
@@ -112,10 +99,10 @@ def _batch(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-def _chunked_context(spec: ServiceSpec, profile: Profile) -> str | None:
+def _chunked_context(spec: ServiceSpec, engine: Engine) -> str | None:
     """microBatchScheduler.cpp, `fitDraftTokens`."""
-    engine = spec.target.engine
-    chunked = engine and engine.parameters.get("enable_chunked_context", "").lower() == "true"
+    target = spec.target.engine
+    chunked = target and target.parameters.get("enable_chunked_context", "").lower() == "true"
     if not chunked or not spec.draft:
         return None
     return (
@@ -136,7 +123,7 @@ _VALUES = {
 """What the backend reads, by the words of OPEN_PARAMETERS."""
 
 
-def _unread_parameters(spec: ServiceSpec, profile: Profile) -> str | None:
+def _unread_parameters(spec: ServiceSpec, engine: Engine) -> str | None:
     """The backend of another image may know more: a warning."""
     found = [
         f"{role}.engine.parameters.{problem}"
@@ -159,9 +146,9 @@ def _unread(parameters: Mapping[str, str]) -> Iterator[str]:
         yield "guided_decoding_backend has no effect without xgrammar_tokenizer_info_path: write it, too"
 
 
-def _no_product(spec: ServiceSpec, profile: Profile) -> str | None:
-    built = needs_engines(spec, profile) and any(ENGINES[role] not in references(spec) for role in _models(spec))
-    if not built or len(spec.placement.gpu.product) == 1 or not profile.gpus:
+def _no_product(spec: ServiceSpec, engine: Engine) -> str | None:
+    built = any(ENGINES[role] not in references(spec) for role in _models(spec))
+    if not built or len(spec.placement.gpu.product) == 1 or not engine.profile.gpus:
         return None
     return (
         "a TensorRT engine runs only on the GPU architecture that it was built on, and placement.gpu.product names"
@@ -169,9 +156,9 @@ def _no_product(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
-def _step_tokens(spec: ServiceSpec, profile: Profile) -> str | None:
+def _step_tokens(spec: ServiceSpec, engine: Engine) -> str | None:
     """Whether a step takes all rounds of the longest texts: TensorRT-LLM counts each text as a whole."""
-    for role in built_roles(spec, profile) if spec.draft else ():
+    for role in built_roles(spec) if spec.draft else ():
         options, rows = build_options(spec, role), engine_batch(spec, role)
         tokens, longest = options.max_num_tokens, options.max_seq_len
         if tokens and longest and tokens < rows * longest:
@@ -183,5 +170,42 @@ def _step_tokens(spec: ServiceSpec, profile: Profile) -> str | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (_extra_args, _parameters, _dtype, _seq_len, _batch)
-WARNINGS: tuple[Warn, ...] = (_unread_parameters, _no_product, _chunked_context, _step_tokens)
+def _collects(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    version = triton_release(spec, engine.profile)
+    collects = engine.calls == "Collected" and spec.draft is not None
+    if not collects or not version or release(version) >= release(COLLECTS_SINCE):
+        return None
+    return Refusal(
+        SpecReason.ENGINE_CALLS_NOT_IN_TRITON,
+        f"profile {engine.profile.name!r} has engine.calls Collected, and the image has Triton {version}: before"
+        f" {COLLECTS_SINCE} an error of one sequence loses the answers of the others; set the profile's engine.calls"
+        " to Single in the Helm value `profiles`, or write another profile",
+    )
+
+
+def _block_reuse(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    if spec.draft is None:
+        return None
+    for role, cache in {"target": spec.target.kv_cache, "draft": spec.draft.kv_cache}.items():
+        if not (cache or KvCache()).enable_block_reuse:
+            return Refusal(
+                SpecReason.BLOCK_REUSE_NEEDED,
+                f"{role}.kvCache.enableBlockReuse is false, and each step of the BLS is a request with the whole"
+                " text so far, whose keys and values must be reused: remove it",
+            )
+    return None
+
+
+def _samples(spec: ServiceSpec, engine: Engine) -> str | None:
+    """Where a sample differs from the draft's, TensorRT-LLM draws once more: externalDraftTokensLayer.cpp."""
+    verifies = spec.speculation.decoding_type.traits.draft is DraftKind.MODEL
+    if not verifies or spec.speculation.acceptance.method == "Logits":
+        return None
+    return (
+        "speculation.acceptance.method TokenMatch is lossy on TensorRT engines for requests that sample: draft tokens"
+        " come out more often than the target's own; greedy requests are exact, and so is num_draft_tokens 0"
+    )
+
+
+RULES: tuple[Rule, ...] = (_collects, _block_reuse, _extra_args, _parameters, _dtype, _seq_len, _batch)
+WARNINGS: tuple[Warn, ...] = (_samples, _unread_parameters, _no_product, _chunked_context, _step_tokens)

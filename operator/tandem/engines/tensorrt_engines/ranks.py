@@ -7,22 +7,19 @@ more ranks than the container's CPUs are no error, and no rank runs as root.
 
 from collections.abc import Sequence
 
-from tandem.api.types import Mode
-from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
-from tandem.render.v1.inputs import Inputs
+from tandem.engines.gpus import GpuPlan, Launch
 
 MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe")
 
 
-def processes(inputs: Inputs, server: Sequence[str], engines: Sequence[str]) -> list[str]:
+def processes(plan: GpuPlan, server: Sequence[str], engines: Sequence[str]) -> list[str]:
     """The command that starts all processes of a pod; `server` starts one that loads every model.
 
     `engines` are the models that further ranks load. In leader mode a rank holds its part of the model there; with
     the orchestrator and fast logits its part of the model that it participates in. Either way it stays in loading
     until the service ends, so that the ports of all ranks are never opened by a second.
     """
-    plan = gpu_plan(inputs.spec, inputs.profile)
-    if inputs.spec.runtime.mode is not Mode.BLS or plan.launch is Launch.SINGLE:
+    if plan.launch is Launch.SINGLE:
         return list(server)
     first = [*server, *(_without_pools(plan) if _spawns(plan) else ())]
     worker = [word for word in server if not word.startswith("--model-control-mode=")]
@@ -31,9 +28,8 @@ def processes(inputs: Inputs, server: Sequence[str], engines: Sequence[str]) -> 
     return [*MPIRUN, "-n", "1", *first, *further]
 
 
-def environment(inputs: Inputs) -> dict[str, str]:
+def environment(plan: GpuPlan) -> dict[str, str]:
     """Variables that turn TensorRT-LLM's backend into an orchestrator."""
-    plan = gpu_plan(inputs.spec, inputs.profile)
     if plan.launch is not Launch.ORCHESTRATOR:
         return {}
     return {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "1" if _spawns(plan) else "0"}

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from tandem.api.decoding import Dialect
-from tandem.render.v1.llm_args import v1_2, v1_3, v1_4
-from tandem.render.v1.llm_args.base import Schema
+from tandem.engines.tensorrt_llm.arguments import v1_2, v1_3, v1_4
+from tandem.engines.tensorrt_llm.arguments.base import Schema
+from tandem.engines.tensorrt_llm.dialect import Dialect
 
 SCHEMAS: Mapping[Dialect, Schema] = {
     Dialect.V1_2: v1_2.SCHEMA,

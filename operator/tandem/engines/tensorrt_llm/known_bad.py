@@ -3,22 +3,24 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from tandem.accept.known_bad_table import TABLE, Case, KnownBad
-from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
-from tandem.api.decoding import Mode
-from tandem.api.profile import Profile
 from tandem.api.roles import references
 from tandem.api.types import ServiceSpec
-from tandem.render.latest import llm_args
+from tandem.engines.rule import EngineRule, EngineWarn, Refusal
+from tandem.engines.tensorrt_llm.arguments import llm_args
+from tandem.engines.tensorrt_llm.known_bad_table import TABLE, Case, KnownBad
+
+if TYPE_CHECKING:
+    from tandem.engines.tensorrt_llm import TensorRTLLM
 
 _HEAD = """# Combinations that are known to be bad
 
 What TensorRT-LLM takes and then serves wrongly, or does not have, in mode LLMAPI. Generated from
-`operator/tandem/accept/known_bad_table.py` by `make generate`. The issues were read in excerpts on 2026-11-26,
-as of about 2026-09-23. A version is a profile's `llmArgs`. *Refused*: `SpecAccepted` is False; *warned*: it is served
-as asked, and the condition's message says so.
+`operator/tandem/engines/tensorrt_llm/known_bad_table.py` by `make generate`. The issues were read in excerpts on
+2026-11-26, as of about 2026-09-23. A version is that of a profile's engine, or the newest before it. *Refused*:
+`SpecAccepted` is False; *warned*: it is served as asked, and the condition's message says so.
 
 | combination | version | TensorRT-LLM ... | instead | | source |
 |---|---|---|---|---|---|
@@ -40,26 +42,24 @@ def _line(rows: list[KnownBad]) -> str:
     )
 
 
-def found(spec: ServiceSpec, profile: Profile) -> Iterator[KnownBad]:
+def found(spec: ServiceSpec, engine: "TensorRTLLM") -> Iterator[KnownBad]:
     """The rows that hold for `spec`, which the other rules accept."""
-    if spec.runtime.mode is not Mode.LLMAPI or profile.llm_package != "tensorrt_llm":
-        return
     folders = {role: str(role) for role in references(spec)}  # where models lie decides nothing here
-    case = Case(spec, llm_args(spec, profile.llm_args, folders))
+    case = Case(spec, llm_args(spec, engine.dialect, folders))
     for row in TABLE:
-        if profile.llm_args in row.dialects and all(condition(case) for condition in row.when):
+        if engine.dialect in row.dialects and all(condition(case) for condition in row.when):
             yield row
 
 
-def _refused(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    row = next((row for row in found(spec, profile) if row.refused), None)
-    return Refusal(SpecReason.KNOWN_BAD, row.message(profile.llm_args)) if row else None
+def _refused(spec: ServiceSpec, engine: "TensorRTLLM") -> Refusal | None:
+    row = next((row for row in found(spec, engine) if row.refused), None)
+    return Refusal(SpecReason.KNOWN_BAD, row.message(engine.dialect)) if row else None
 
 
-def _warned(spec: ServiceSpec, profile: Profile) -> str | None:
-    texts = [row.message(profile.llm_args) for row in found(spec, profile) if not row.refused]
+def _warned(spec: ServiceSpec, engine: "TensorRTLLM") -> str | None:
+    texts = [row.message(engine.dialect) for row in found(spec, engine) if not row.refused]
     return "; ".join(texts) or None
 
 
-RULES: tuple[Rule, ...] = (_refused,)
-WARNINGS: tuple[Warn, ...] = (_warned,)
+RULES: tuple[EngineRule, ...] = (_refused,)
+WARNINGS: tuple[EngineWarn, ...] = (_warned,)

@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from tandem.api.decoding import Dialect
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.llm_args.base import KvCacheConfig, LlmArgs
-from tandem.render.v1.llm_args.dialects import SCHEMAS
-from tandem.render.v1.llm_args.extra import NOT_CUSTOM, conflict, merge
+from tandem.engines.tensorrt_llm.arguments.base import KvCacheConfig, LlmArgs
+from tandem.engines.tensorrt_llm.arguments.dialects import SCHEMAS
+from tandem.engines.tensorrt_llm.arguments.extra import NOT_CUSTOM, conflict, merge
+from tandem.engines.tensorrt_llm.dialect import Dialect
 
 __all__ = ["NOT_CUSTOM", "SCHEMAS", "conflict", "decided", "llm_args", "not_in_dialect", "to_yaml"]
 
