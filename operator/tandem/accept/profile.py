@@ -11,9 +11,9 @@ _SECURITY_FLOOR = "26.07"  # NVIDIA's bulletins up to CVE-2026-47627
 
 
 def _mode(spec: ServiceSpec, engine: Engine) -> Refusal | None:
-    profile, known = engine.profile, modes(engine.profile)
-    if spec.runtime.mode in known:
+    if engine.runs:
         return None
+    profile, known = engine.profile, modes(engine.profile)
     return Refusal(
         SpecReason.MODE_NOT_IN_PROFILE,
         f"profile {profile.name!r} cannot run mode {spec.runtime.mode}: write runtime.mode:"

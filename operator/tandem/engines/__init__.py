@@ -19,7 +19,7 @@ from tandem.engines.tensorrt_llm import TensorRTLLM
 
 __all__ = ["KINDS", "LOOPS", "Engine", "Loop", "engine_of", "loop_of", "modes", "wrong_engine"]
 
-KINDS: Mapping[str, Mapping[Mode, type[Engine]]] = {
+KINDS: dict[str, Mapping[Mode, type[Engine]]] = {
     "Tandem": {Mode.BLS: TandemBls, Mode.LLMAPI: TandemLlmApi},
     "TensorRT-LLM": {Mode.LLMAPI: TensorRTLLM, Mode.BLS: TensorRTEngines},
 }
@@ -30,6 +30,7 @@ class NoEngine(Engine):
     """In the place of an engine that a profile does not have for a mode: a rule refuses the service."""
 
     kind = ""
+    runs = False
 
     @property
     def decoding_types(self) -> Sequence[DecodingType]:

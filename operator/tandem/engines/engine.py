@@ -24,6 +24,8 @@ class Engine(ABC):
     """`engine.kind` of its profiles."""
     mode: ClassVar[Mode]
     """Mode that it is for: who runs the loop."""
+    runs: ClassVar[bool] = True
+    """Whether there is one; false: the profile's engine does not run the mode."""
     rules: ClassVar[Sequence["EngineRule"]] = ()
     """Rules that a spec may break, beside those for all engines."""
     warnings: ClassVar[Sequence["EngineWarn"]] = ()
