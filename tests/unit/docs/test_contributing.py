@@ -14,6 +14,7 @@ PAGE = (ROOT / "docs/contributing.md").read_text()
 COMMANDS = ROOT / "docs/reference/cli.md"
 MOST_FILES = {
     "A decoding type": 5,
+    "An engine": 4,
     "A field of the resource": 3,
     "A reason": 2,
     "A condition type": 3,
