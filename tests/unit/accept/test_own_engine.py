@@ -77,12 +77,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"speculation__acceptance": {"method": "Logits", "fastLogits": True}},
         "FastLogitsNotInProfile",
-        "acceptance.fastLogits is TensorRT-LLM's",
+        "acceptance.fastLogits is for TensorRT engines",
     ),
     (
         {"placement__gpu__product": ["Tesla-T4"]},
         "GpuTooOld",
-        "has compute capability 7.5, and the profile's engine needs 8.0",
+        "has compute capability 7.5, and the engine of profile torch needs 8.0",
     ),
 ]
 
