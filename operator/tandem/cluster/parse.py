@@ -20,7 +20,7 @@ from tandem.cluster.kinds import (
     ROUTING,
 )
 from tandem.cluster.manifests import condition, created, is_true, job_uid, label, uid
-from tandem.render import RECORD_FILE, Record
+from tandem.render import RECORD_FILE, RENDERERS, Record
 from tandem.rollout.observed import (
     Autoscaler,
     ChildCondition,
@@ -114,9 +114,10 @@ def _newest_first(configmaps: Iterable[Object]) -> list[Object]:
 
 def _record(configmap: Object) -> Record | None:
     try:
-        return Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
+        record = Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
     except ValidationError:
         return None
+    return record if record.renderer in RENDERERS else None
 
 
 def _jobs(jobs: Iterable[Object], pods: Iterable[Object], waits_for: Mapping[str, Problem]) -> list[Job]:

@@ -330,7 +330,7 @@ def _given_up(situation: Situation, ready: Finding) -> Finding | None:
     if not overdue(service, wanted, observed, situation.now):
         return None
     message = f"{ready.message}; no further server answered {within}"
-    if can_give_way(service, wanted, observed.records):
+    if can_give_way(service, wanted, decision.known):
         message = f"{message}: rolling back to revision {current}"
         return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
     return Finding(kind, "True", ServingReason.PROGRESS_DEADLINE_EXCEEDED, message)
@@ -352,7 +352,7 @@ def _too_short(situation: Situation, wanted: str) -> _TooShort | None:
     if was_below(service):
         return None
     length = falls_below(situation.reading, service.spec, wanted)
-    instead = previous(service, wanted, situation.observed.records)
+    instead = previous(service, wanted, situation.decision.known)
     return _TooShort(floor(length * 100) / 100, instead) if length is not None and instead else None
 
 

@@ -9,7 +9,7 @@ from tandem.api.conditions import ConditionStatus, ServingReason
 from tandem.api.wire import Object
 from tandem.autoscaling import KubernetesVersion
 from tandem.errors import Forbidden
-from tandem.render import RENDERERS, Record, Revision, render
+from tandem.render import Record
 from tandem.rollout.termination import EngineFailure
 from tandem.rollout.verdict import Verdict
 
@@ -32,7 +32,7 @@ class StoredRevision:
     live: Live
     digest: str
     record: Record | None
-    """How it was rendered; None where another version of the operator wrote it in a way that is not known here."""
+    """How it was rendered; None where this operator cannot render it: another version wrote it."""
 
 
 @dataclass(frozen=True)
@@ -277,17 +277,6 @@ class Observed:
     def live_revision(self) -> str:
         """Revision of the newest workload's pods; empty when there is no workload."""
         return self.workloads[-1].revision if self.workloads else ""
-
-    @cached_property
-    def records(self) -> Mapping[str, Record]:
-        """Records of the revisions that this operator can render, the newest first, by digest."""
-        known = ((each.digest, each.record) for each in self.revisions)
-        return {digest: record for digest, record in known if record and record.renderer in RENDERERS}
-
-    def rendered(self, digest: str) -> Revision | None:
-        """What the record of that digest renders to; None where there is none that this operator can render."""
-        record = self.records.get(digest)
-        return render(record) if record else None
 
     @property
     def never_began(self) -> bool:

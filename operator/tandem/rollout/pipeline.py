@@ -112,10 +112,9 @@ def _build(service: SpeculativeInferenceService, settings: Settings, revision: R
     )
 
 
-def preflight_task(
-    service: SpeculativeInferenceService, settings: Settings, profile: Profile, revision: Revision
-) -> Task:
+def preflight_task(service: SpeculativeInferenceService, settings: Settings, revision: Revision) -> Task:
     """The check of a revision's models and engines, in its own image."""
+    profile = revision.record.profile
     pod = _of_revision(service, settings, revision, names.PREFLIGHT, revision.preflight)
     return Task(
         service=service.name,

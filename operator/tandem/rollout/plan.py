@@ -1,6 +1,5 @@
 """Which requests bring about what was decided. Pure: they are values, `cluster` executes them."""
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -11,7 +10,6 @@ from tandem.autoscaling import SOURCES
 from tandem.children.foreign import as_wanted
 from tandem.children.metadata import identity
 from tandem.errors import Forbidden
-from tandem.render import render
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Live, Observed, Result
 from tandem.rollout.tasks import Stage, Step
@@ -187,16 +185,13 @@ def _old_results(
 
     With its verdicts, going back to what serves asks nothing, however many edits failed in between.
     """
-    counts = Counter(result.component for result in observed.results)
-    if max(counts.values(), default=0) <= limit:
-        return []  # most of the time; what follows renders each revision
     wanted = {step.task.name for step in decision.steps}
-    records = [record for digest, record in observed.records.items() if digest in needed]
-    for revision in map(render, records):
+    revisions = [revision for digest, revision in decision.known.items() if digest in needed]
+    for revision in revisions:
         wanted.add(names.task(service.name, names.PREFLIGHT, revision.preflight.digest))
         wanted.update(names.task(service.name, names.BUILD, job.digest) for job in revision.builds.values())
     # What is lost of a revision's models is fetched again as it was: its results have the commits.
-    folders = {folder for record in records for folder in record.fetched.values()}
+    folders = {folder for revision in revisions for folder in revision.record.fetched.values()}
     old = list[Result]()
     for component in names.TASKS:
         results = [result for result in observed.results if result.component == component]

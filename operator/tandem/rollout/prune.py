@@ -8,7 +8,7 @@ from tandem.api.roles import references
 from tandem.api.types import Scheme, ServiceSpec, UserIds
 from tandem.api.wire import Object
 from tandem.errors import TandemError
-from tandem.render import RENDERERS, Record, render
+from tandem.render import Record, render
 from tandem.render.latest import CACHE, claim_name, every_pod, folders, uses_cache, volume_scheduling
 from tandem.rollout.observed import Live, Result, StoredRevision
 
@@ -79,7 +79,7 @@ def _user_ids(records: Sequence[Record]) -> UserIds:
 
 
 def _record(revision: StoredRevision) -> Record:
-    if revision.record is None or revision.record.renderer not in RENDERERS:
+    if revision.record is None:
         raise _unknown(revision.live)
     return revision.record
 

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 import tandem
-from support.services import QUICKSTART, parse
 from tandem import names
-from tandem.render import LATEST, Record
-from tandem.rollout.observed import Claim, Live, Observed, Server, StoredRevision, Workload
-from tandem.settings import Settings
+from tandem.rollout.observed import Claim, Live, Observed, Server, Workload
 
 SERVERS = [
     Server("a", "r1", ready=True),
@@ -38,19 +35,6 @@ def test_children_are_known_by_kind_and_name() -> None:
     assert observed.child("NetworkPolicy", "svc-server") is policy
     assert observed.child("PodDisruptionBudget", "svc-server") is budget
     assert observed.child("Deployment", "svc-server") is None
-
-
-def test_a_revision_of_a_newer_renderer_is_not_ours_to_render(settings: Settings) -> None:
-    profile = settings.profile("reference")
-    assert profile
-    ours = Record(renderer=LATEST, serving_image="s", profile=profile, spec=parse(QUICKSTART).spec)
-    records = {"ours": ours, "newer": ours.model_copy(update={"renderer": "v9"}), "unreadable": None}
-    observed = Observed(
-        revisions=[StoredRevision(Live("ConfigMap", name), name, record) for name, record in records.items()]
-    )
-    assert observed.records.keys() == {"ours"}
-    assert observed.rendered("ours") is not None
-    assert observed.rendered("newer") is None
 
 
 # The claim that a service uses, and whether time alone may change it: claims are not watched.

@@ -226,7 +226,7 @@ def made_tasks(service: SpeculativeInferenceService, settings: Settings) -> list
     )
     revision = render(record)
     fetches, builds = fetch_tasks(service, settings, Observed()), build_tasks(service, settings, revision)
-    return [*fetches.values(), *builds.values(), preflight_task(service, settings, record.profile, revision)]
+    return [*fetches.values(), *builds.values(), preflight_task(service, settings, revision)]
 
 
 def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
