@@ -23,16 +23,16 @@ from tandem.cluster.manifests import condition, created, is_true, job_uid, label
 from tandem.render import RECORD_FILE, RENDERERS, Record
 from tandem.rollout.observed import (
     Autoscaler,
+    CacheClaim,
     ChildCondition,
-    Claim,
     Job,
     Live,
     Observed,
     Problem,
-    Result,
     Routing,
     StoredRevision,
     TaskPod,
+    TaskResult,
     Workload,
 )
 from tandem.rollout.verdict import parse_verdict
@@ -82,11 +82,11 @@ def revisions(configmaps: Iterable[Object]) -> list[StoredRevision]:
     ]
 
 
-def results(configmaps: Iterable[Object]) -> list[Result]:
+def results(configmaps: Iterable[Object]) -> list[TaskResult]:
     """The results of tasks among ConfigMaps, the newest first."""
     kept = [each for each in configmaps if label(each, names.LABEL_COMPONENT) in TASK_RESULTS]
     return [
-        Result(
+        TaskResult(
             live(each),
             component=TASK_RESULTS[label(each, names.LABEL_COMPONENT)],
             verdict=parse_verdict(each.get("data", {}).get(VERDICT_KEY, "")),
@@ -97,9 +97,9 @@ def results(configmaps: Iterable[Object]) -> list[Result]:
     ]
 
 
-def claim(obj: Object) -> Claim:
+def claim(obj: Object) -> CacheClaim:
     """The cache volume's claim."""
-    return Claim(
+    return CacheClaim(
         uid=uid(obj),
         created=created(obj),
         access_modes=tuple(obj.get("spec", {}).get("accessModes", ())),

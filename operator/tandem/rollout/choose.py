@@ -12,7 +12,7 @@ from tandem.render import LATEST, PodDefaults, Record, Revision, render
 from tandem.rollout.lost import missed
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
-from tandem.rollout.tasks import Outcome, Stage, Step, observe_task
+from tandem.rollout.tasks import Stage, Step, TaskState, observe_task
 from tandem.settings import Settings
 
 
@@ -110,7 +110,7 @@ def _fetches(
     for role, step in steps.items():
         if step.passed and not step.folder:
             detail = f"{step.task.name} names no folder: check that fetcherImage is of this version"
-            steps[role] = Step(step.task, Outcome(Stage.BROKEN, detail=detail))
+            steps[role] = Step(step.task, TaskState(Stage.BROKEN, detail=detail))
     return steps
 
 
@@ -125,7 +125,7 @@ def _fetches_of(
     fetched = revision.record.fetched
     steps = _fetches(service, settings, observed, fetched)
     moved = {role for role, step in steps.items() if step.folder not in ("", fetched[role])}
-    absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
+    absent = {role for role, step in steps.items() if step.state.stage is Stage.ABSENT and not step.state.loss}
     if not moved | absent:
         return _distinct(steps)
     (checked,) = _look(observed, [preflight_task(service, settings, revision)])

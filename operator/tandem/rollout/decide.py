@@ -131,7 +131,7 @@ def _desired(
         routing=tuple(each for each in (build.inference_pool(service), build.http_route(service)) if each),
         cache_claim=build.cache_claim(service) if makes_claim else None,
         results=tuple(_result(service, step, observed) for step in decision.steps if step.is_kept),
-        jobs=tuple(_job(service, step, observed) for step in decision.steps if step.outcome.stage is Stage.ABSENT),
+        jobs=tuple(_job(service, step, observed) for step in decision.steps if step.state.stage is Stage.ABSENT),
         keys=build.ssh_secret(service) if nodes > 1 else None,
     )
     serves = decision.instead or revision
@@ -222,14 +222,14 @@ def _job(service: SpeculativeInferenceService, step: Step, observed: Observed) -
 
 def _result(service: SpeculativeInferenceService, step: Step, observed: Observed) -> Object:
     """The result of a task that is done. There is none while one that is not true any more has its name."""
-    return build.task_result(service, step.task, step.outcome.verdict, _task_labels(step, observed))
+    return build.task_result(service, step.task, step.state.verdict, _task_labels(step, observed))
 
 
 def _task_labels(step: Step, observed: Observed) -> dict[str, str]:
     claim = observed.claim.uid if step.task.claim and observed.claim else ""
     return {
         **({names.LABEL_CLAIM: claim} if claim else {}),
-        **({names.LABEL_REFILL: "true"} if step.outcome.refill else {}),
+        **({names.LABEL_REFILL: "true"} if step.state.refill else {}),
     }
 
 

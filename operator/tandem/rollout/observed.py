@@ -36,7 +36,7 @@ class StoredRevision:
 
 
 @dataclass(frozen=True)
-class Result:
+class TaskResult:
     """The ConfigMap of a task's verdict."""
 
     live: Live
@@ -94,7 +94,7 @@ class Job:
     """Digest of the pod that it was made with; empty where that was not noted."""
     claim: str = ""
     refill: bool = False
-    """Both as in `Result`."""
+    """Both as in `TaskResult`."""
     complete: bool = False
     failed: bool = False
     failure: str = ""
@@ -185,7 +185,7 @@ class Routing:
 
 
 @dataclass(frozen=True)
-class Claim:
+class CacheClaim:
     """The PersistentVolumeClaim of models and engines; no service owns it."""
 
     uid: str = ""
@@ -202,7 +202,7 @@ class Observed:
     service: Live = field(default_factory=lambda: Live("", ""))
     revisions: Sequence[StoredRevision] = ()
     """The newest first."""
-    results: Sequence[Result] = ()
+    results: Sequence[TaskResult] = ()
     """The newest first."""
     jobs: Sequence[Job] = ()
     servers: Sequence[Server] = ()
@@ -214,7 +214,7 @@ class Observed:
     network_policies: Sequence[Live] = ()
     others: Sequence[Live] = ()
     """Children that are compared with what they should be, and nothing else."""
-    claim: Claim | None = None
+    claim: CacheClaim | None = None
     claim_name: str = ""
     """The claim that the service uses; empty: none."""
     source_claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class Observed:
         """The Job of that name, or None."""
         return next((job for job in self.jobs if job.live.name == name), None)
 
-    def result(self, name: str) -> Result | None:
+    def result(self, name: str) -> TaskResult | None:
         """The result of that name, or None."""
         return next((result for result in self.results if result.live.name == name), None)
 

@@ -11,7 +11,7 @@ from tandem.children.foreign import as_wanted
 from tandem.children.metadata import identity
 from tandem.errors import Forbidden
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Live, Observed, Result
+from tandem.rollout.observed import Live, Observed, TaskResult
 from tandem.rollout.tasks import Stage, Step
 from tandem.settings import Settings
 
@@ -146,7 +146,7 @@ def _obsolete(
 
 def _old_jobs(decision: Decision, observed: Observed) -> list[Live]:
     # The verdict of a Job that misses a folder stands in its pod alone: it goes when the folder is brought back.
-    if any(step.outcome.loss and step.outcome.loss.again for step in decision.steps):
+    if any(step.state.loss and step.state.loss.again for step in decision.steps):
         return []
     working = {step.task.name for step in decision.steps if _keeps_job(step)}
     # Of a spec that waits for its models no later task can be there.
@@ -155,7 +155,7 @@ def _old_jobs(decision: Decision, observed: Observed) -> list[Live]:
 
 def _stale_results(decision: Decision) -> list[Live]:
     """Results that are not true any more and in the way of the new ones: they cannot be changed."""
-    return [step.outcome.stale.live for step in decision.steps if step.is_final and step.outcome.stale]
+    return [step.state.stale.live for step in decision.steps if step.is_final and step.state.stale]
 
 
 def _unwanted(service: SpeculativeInferenceService, decision: Decision, observed: Observed) -> list[Live]:
@@ -169,9 +169,9 @@ def _unwanted(service: SpeculativeInferenceService, decision: Decision, observed
 
 
 def _keeps_job(step: Step) -> bool:
-    if step.outcome.stage is Stage.DONE:
+    if step.state.stage is Stage.DONE:
         return not step.is_kept
-    return step.outcome.stage is not Stage.LOST
+    return step.state.stage is not Stage.LOST
 
 
 def _old_results(
@@ -192,7 +192,7 @@ def _old_results(
         wanted.update(names.task(service.name, names.BUILD, job.digest) for job in revision.builds.values())
     # What is lost of a revision's models is fetched again as it was: its results have the commits.
     folders = {folder for revision in revisions for folder in revision.record.fetched.values()}
-    old = list[Result]()
+    old = list[TaskResult]()
     for component in names.TASKS:
         results = [result for result in observed.results if result.component == component]
         old += [result for result in results if result.live.name not in wanted][limit:]

@@ -10,7 +10,7 @@ from tandem.api.wire import Object
 from tandem.errors import TandemError
 from tandem.render import Record, render
 from tandem.render.latest import CACHE, claim_name, every_pod, folders, uses_cache, volume_scheduling
-from tandem.rollout.observed import Live, Result, StoredRevision
+from tandem.rollout.observed import Live, StoredRevision, TaskResult
 
 KEPT_LEVELS = 2  # models/KEY, engines/KEY
 
@@ -20,7 +20,10 @@ class UnknownReferences(TandemError):
 
 
 def kept(
-    revisions: Iterable[StoredRevision], results: Iterable[Result], specs: Iterable[ServiceSpec] = (), claim: str = ""
+    revisions: Iterable[StoredRevision],
+    results: Iterable[TaskResult],
+    specs: Iterable[ServiceSpec] = (),
+    claim: str = "",
 ) -> set[str]:
     """Folders that the services of a namespace refer to: `models/KEY` and `engines/KEY`, by all their revisions and
     results; and what is at a `pvc://` of `claim`, which may be of more (`models`; `.`: all).
@@ -84,7 +87,7 @@ def _record(revision: StoredRevision) -> Record:
     return revision.record
 
 
-def _downloaded(result: Result) -> str:
+def _downloaded(result: TaskResult) -> str:
     if result.verdict.error:
         raise _unknown(result.live)
     return result.verdict.folder.removeprefix(f"{CACHE}/")

@@ -7,7 +7,7 @@ import pytest
 
 import tandem
 from tandem import names
-from tandem.rollout.observed import Claim, Live, Observed, Server, Workload
+from tandem.rollout.observed import CacheClaim, Live, Observed, Server, Workload
 
 SERVERS = [
     Server("a", "r1", ready=True),
@@ -44,11 +44,11 @@ def test_children_are_known_by_kind_and_name() -> None:
         ("", None, False),
         (names.CACHE_CLAIM, None, False),  # it was made this moment
         ("mine", None, True),
-        ("mine", Claim(), False),
-        (names.CACHE_CLAIM, Claim(deleting=True), True),
+        ("mine", CacheClaim(), False),
+        (names.CACHE_CLAIM, CacheClaim(deleting=True), True),
     ],
 )
-def test_a_claim_that_comes_or_goes_is_looked_at_again(name: str, claim: Claim | None, awaited: bool) -> None:
+def test_a_claim_that_comes_or_goes_is_looked_at_again(name: str, claim: CacheClaim | None, awaited: bool) -> None:
     assert Observed(claim_name=name, claim=claim).awaits_claim is awaited
 
 

@@ -409,12 +409,12 @@ def test_a_job_that_gets_no_pod_says_where_to_look(world: World) -> None:
     """A quota, or an admission webhook, that keeps its pods from being made is told in the Job's Events alone."""
     service = parse(QUICKSTART)
     decision, _ = world.step(service)
-    made = [step.outcome.detail for step in decision.steps]
+    made = [step.state.detail for step in decision.steps]
     decision, _ = world.step(service)
     (step,) = decision.steps
-    assert step.outcome.detail.endswith(f"if it gets no pod, see kubectl describe job {step.task.name}")
-    assert [step.outcome.detail] == made, "no write of the status for each moment that a Job waits for its pod"
+    assert step.state.detail.endswith(f"if it gets no pod, see kubectl describe job {step.task.name}")
+    assert [step.state.detail] == made, "no write of the status for each moment that a Job waits for its pod"
     (name,) = world.jobs()
     world.pods = [job_pod(world.objects["Job", name], "", "Running")]
     decision, _ = world.step(service)
-    assert decision.steps[0].outcome.detail == f"Job {name} checks the models"
+    assert decision.steps[0].state.detail == f"Job {name} checks the models"

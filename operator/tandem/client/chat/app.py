@@ -27,7 +27,7 @@ Ask = Callable[[], Coroutine[Any, Any, str]]
 
 
 @dataclass(frozen=True)
-class Target:
+class ChatTarget:
     """Where the endpoint is: `url` (its base URL), or the service `name` of the current cluster, waited for up to
     `wait_seconds`. `ca`: a file with the certificates that are trusted; without one those of the machine are, and
     over a port-forward none is asked for: the API server has authenticated the way."""
@@ -98,7 +98,7 @@ async def _interruptible(work: Coroutine[Any, Any, None]) -> bool:
     return True
 
 
-def chat(target: Target, request: Mapping[str, Any], system: str, message: str | None) -> int:
+def chat(target: ChatTarget, request: Mapping[str, Any], system: str, message: str | None) -> int:
     """The answer to `message`, or without one a conversation; returns the exit code.
 
     Raises:
@@ -110,7 +110,9 @@ def chat(target: Target, request: Mapping[str, Any], system: str, message: str |
     return asyncio.run(_run(target, request, system, message, notes))
 
 
-async def _run(target: Target, request: Mapping[str, Any], system: str, message: str | None, notes: Console) -> int:
+async def _run(
+    target: ChatTarget, request: Mapping[str, Any], system: str, message: str | None, notes: Console
+) -> int:
     async with _connected(target, notes) as access, ChatEndpoint(access) as endpoint:
         named = {**request, "model": await endpoint.model()}
         conversation = Conversation(endpoint, named, system, Console(soft_wrap=True), notes)
@@ -138,7 +140,7 @@ async def converse(conversation: Conversation, ask: Ask, notes: Console) -> None
 
 
 @contextlib.asynccontextmanager
-async def _connected(target: Target, notes: Console) -> AsyncIterator[Access]:
+async def _connected(target: ChatTarget, notes: Console) -> AsyncIterator[Access]:
     """The way to the endpoint. Raises ClusterError, ChatError."""
     trust = _trust(target.ca)
     if target.url:
