@@ -14,7 +14,7 @@ from prompt_toolkit import PromptSession
 from rich.console import Console
 
 from tandem import names
-from tandem.client.chat.endpoint import Access, Answer, ChatEndpoint, ChatError, Message
+from tandem.client.chat.endpoint import ChatAnswer, ChatEndpoint, ChatError, EndpointAccess, Message
 from tandem.client.generate.cluster import find_available, port_forward
 from tandem.client.generate.format import printable
 from tandem.client.kubectl import ClusterError
@@ -55,7 +55,7 @@ class Conversation:
         Raises:
             ChatError: the endpoint refuses; then `text` is not part of the conversation.
         """
-        answer = Answer()
+        answer = ChatAnswer()
         asked: Message = {"role": "user", "content": text}
         whole = await _interruptible(self._show(answer, [*self.messages, asked]))
         self.messages += [asked, {"role": "assistant", "content": answer.text}]
@@ -63,7 +63,7 @@ class Conversation:
         self._notes.print(figures(answer) if whole else "interrupted", style="dim", highlight=False)
         return whole
 
-    async def _show(self, shown: Answer, messages: list[Message]) -> None:
+    async def _show(self, shown: ChatAnswer, messages: list[Message]) -> None:
         async with contextlib.aclosing(self._endpoint.answers(self._request, messages)) as answers:
             async for answer in answers:
                 new = printable(answer.text[len(shown.text) :])
@@ -71,7 +71,7 @@ class Conversation:
                 shown.__dict__.update(answer.__dict__)
 
 
-def figures(answer: Answer) -> str:
+def figures(answer: ChatAnswer) -> str:
     """What is known of an answer, on one line. Pure."""
     parts = []
     if answer.tokens is not None and answer.seconds:
@@ -140,11 +140,11 @@ async def converse(conversation: Conversation, ask: Ask, notes: Console) -> None
 
 
 @contextlib.asynccontextmanager
-async def _connected(target: ChatTarget, notes: Console) -> AsyncIterator[Access]:
+async def _connected(target: ChatTarget, notes: Console) -> AsyncIterator[EndpointAccess]:
     """The way to the endpoint. Raises ClusterError, ChatError."""
     trust = _trust(target.ca)
     if target.url:
-        yield Access(target.url.rstrip("/"), target.api_key, trust=trust)
+        yield EndpointAccess(target.url.rstrip("/"), target.api_key, trust=trust)
         return
     found = await find_available(target.name, target.namespace, target.wait_seconds, notes.print)
     if not found.openai_url:
@@ -157,7 +157,7 @@ async def _connected(target: ChatTarget, notes: Console) -> AsyncIterator[Access
     async with port_forward(found, url.port) as address:
         host = f"{names.endpoint(found.name)}.{found.namespace}.svc"
         base = f"{url.scheme}://{address}{url.path}"
-        yield Access(base, target.api_key, host, trust if target.ca else None)
+        yield EndpointAccess(base, target.api_key, host, trust if target.ca else None)
 
 
 def _trust(ca: Path | None) -> ssl.SSLContext:
