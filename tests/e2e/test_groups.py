@@ -24,7 +24,7 @@ from tandem.api.profile import Profile
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.keys import new_key_pair
 from tandem.engines.tensorrt_llm.group import over_the_group
-from tandem.render import Revision
+from tandem.render import LATEST, Record, Revision
 from tandem.render.rendered import JobPod
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
@@ -93,6 +93,7 @@ def group_of(image: str, serving: str) -> list[dict[str, Any]]:
     }
     revision = Revision(
         digest="0123456789",
+        record=Record(renderer=LATEST, serving_image=serving, profile=profile, spec=service.spec),
         files={"launch.json": json.dumps(plan), "none": ""},
         pod=server_pod(inputs),
         worker=worker_pod(inputs),

@@ -18,7 +18,7 @@ from tandem import children as build
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.metadata import pod_template
-from tandem.render import Revision
+from tandem.render import LATEST, Record, Revision
 from tandem.render.rendered import JobPod
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 from unit.render.strategic_merge_rows import ROWS as MERGES
@@ -110,6 +110,7 @@ def test_every_pod_passes_pod_security_restricted(row: dict[str, Any], restricte
     )
     revision = Revision(
         digest="0123456789",
+        record=Record(renderer=LATEST, serving_image="serving:1", profile=inputs.profile, spec=inputs.spec),
         files={},
         pod=server_pod(inputs),
         worker=worker_pod(inputs),

@@ -3,7 +3,7 @@
 from support.pods import PROFILE
 from tandem.api.folders import folders
 from tandem.api.types import SpeculativeInferenceService
-from tandem.render import Revision
+from tandem.render import LATEST, Record, Revision
 from tandem.render.rendered import JobPod
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
@@ -30,6 +30,7 @@ def revision(service: SpeculativeInferenceService, digest: str = "0123456789") -
     worker = worker_pod(inputs)
     return Revision(
         digest=digest,
+        record=Record(renderer=LATEST, serving_image="serving:1", profile=PROFILE, spec=service.spec),
         files={},
         pod=server_pod(inputs),
         worker=worker,

@@ -29,7 +29,7 @@ from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.inventory import Known, Pod
 from tandem.metrics_server.loop import Loop
 from tandem.metrics_server.server import application
-from tandem.metrics_server.ui.page import Page
+from tandem.metrics_server.ui.page import UiPage
 from tandem.metrics_server.ui.playground import Playground
 from tandem.settings import MetricsServerSettings
 
@@ -133,7 +133,7 @@ class Site:
         rights.granted = {(user, right) for user, held in TOKENS.items() for right in held}
         gate = Gate(Authenticator(rights), Authorizer(rights))
         self._playground = Playground(gate, self.known, address=lambda _: self.triton)
-        self._app = application(self.board, gate, Page(gate, self.known, self.board, self._playground))
+        self._app = application(self.board, gate, UiPage(gate, self.known, self.board, self._playground))
         certificate = renewed(None, ["localhost"], utc_now())
         assert certificate
         self._tls = certificate.context(self.authority)

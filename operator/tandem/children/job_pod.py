@@ -35,14 +35,14 @@ RESOURCES: Mapping[str, Object] = {
 
 
 @dataclass(frozen=True)
-class JobPod:
+class JobPodTemplate:
     """The pod of a Job: PodSpec, and metadata beside that of Tandem (`labels`, `annotations`)."""
 
     spec: Object
     metadata: Mapping[str, Mapping[str, str]]
 
 
-def job_pod(spec: ServiceSpec, defaults: JobSettings, component: str, pod: Mapping[str, Any]) -> JobPod:
+def job_pod(spec: ServiceSpec, defaults: JobSettings, component: str, pod: Mapping[str, Any]) -> JobPodTemplate:
     """`pod`, of a task of `component`, with what its Job has in common with others."""
     layers = [defaults, *([spec.jobs] if spec.jobs else [])]
     (container,) = pod["containers"]
@@ -66,7 +66,7 @@ def job_pod(spec: ServiceSpec, defaults: JobSettings, component: str, pod: Mappi
         **({"imagePullSecrets": secrets} if secrets else {}),
         **_init(pod, spec, layers),
     }
-    return JobPod(extended, _metadata(spec, layers))
+    return JobPodTemplate(extended, _metadata(spec, layers))
 
 
 def init_resources(layers: Iterable[JobTemplate]) -> Object:

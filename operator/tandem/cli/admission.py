@@ -32,7 +32,7 @@ def without_nulls(manifest: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-class Problem(NamedTuple):
+class ManifestProblem(NamedTuple):
     """What is wrong with a part of a manifest, and what to write instead."""
 
     path: tuple[str | int, ...]
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
         return f"{path or 'resource'}: {self.message}"
 
 
-def problems(manifest: dict[str, Any], *, fits: bool = True) -> list[Problem]:
+def problems(manifest: dict[str, Any], *, fits: bool = True) -> list[ManifestProblem]:
     """What the API server would refuse in a manifest, besides types and bounds. `fits`: those are right; else rules
     that cannot be evaluated are left out."""
     schema = _schema()
@@ -59,25 +59,25 @@ def schema_of(path: Sequence[str | int]) -> Schema:
     return found
 
 
-def _of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
+def _of_metadata(metadata: dict[str, Any]) -> Iterator[ManifestProblem]:
     for key in sorted(metadata.keys() - METADATA):
-        yield Problem(("metadata", key), "unknown field: check its spelling, or remove it")
+        yield ManifestProblem(("metadata", key), "unknown field: check its spelling, or remove it")
     if not isinstance(metadata.get("namespace", ""), str):
-        yield Problem(("metadata", "namespace"), "must be a text: put it in quotes")
+        yield ManifestProblem(("metadata", "namespace"), "must be a text: put it in quotes")
     for kind in ("labels", "annotations"):
         texts = metadata.get(kind, {})
         if not isinstance(texts, dict):
-            yield Problem(("metadata", kind), "must be names with their texts")
+            yield ManifestProblem(("metadata", kind), "must be names with their texts")
             continue
         for key, value in texts.items():
             if not isinstance(value, str):
-                yield Problem(("metadata", kind, key), "must be a text: put it in quotes")
+                yield ManifestProblem(("metadata", kind, key), "must be a text: put it in quotes")
             elif kind == "labels" and not LABEL_VALUE.fullmatch(value):
                 message = (
                     "must be at most 63 letters, digits, '-', '_' and '.', the first and the last of them a letter or"
                     " digit"
                 )
-                yield Problem(("metadata", kind, key), message)
+                yield ManifestProblem(("metadata", kind, key), message)
 
 
 @cache
@@ -121,15 +121,15 @@ def _child(schema: Schema, key: str) -> Schema:
     return child
 
 
-def _problems(data: Any, schema: Schema, path: tuple[str | int, ...], fits: bool) -> Iterator[Problem]:
+def _problems(data: Any, schema: Schema, path: tuple[str | int, ...], fits: bool) -> Iterator[ManifestProblem]:
     for rule in schema.get("x-kubernetes-validations", []):
         if not _holds(rule["rule"], data, fits):
-            yield Problem(path, rule["message"])
+            yield ManifestProblem(path, rule["message"])
     if isinstance(data, dict):
         closed = "properties" in schema and OPEN not in schema
         for key, value in data.items():
             if closed and key not in schema["properties"]:
-                yield Problem(
+                yield ManifestProblem(
                     (*path, key), why_not((*path, key)) or "unknown field: check its spelling, or remove it"
                 )
             else:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tandem.cli import changes
-from tandem.cli.manifests import SUFFIXES, ManifestError, Source, accepted, judge_sources, sources
+from tandem.cli.manifests import SUFFIXES, ManifestError, ManifestSource, accepted, judge_sources, sources
 from tandem.cli.render import Service, children
 from tandem.settings import Settings
 
 
-def rollout(files: Sequence[Path], base: Sequence[Source], settings: Settings) -> tuple[str, list[str]]:
+def rollout(files: Sequence[Path], base: Sequence[ManifestSource], settings: Settings) -> tuple[str, list[str]]:
     """Diff of the children of the base's services and of those in `files`, and a line for each service.
 
     Raises:
@@ -26,7 +26,7 @@ def _by_name(services: Iterable[Service], settings: Settings) -> dict[str, chang
     return {f"{service.namespace}/{service.name}": children(service, settings) for service, _ in services}
 
 
-def at_revision(files: Iterable[Path], revision: str) -> list[Source]:
+def at_revision(files: Iterable[Path], revision: str) -> list[ManifestSource]:
     """The files, and those of folders, as they are at a Git revision; those that are not there are left out.
 
     Raises:
@@ -35,7 +35,7 @@ def at_revision(files: Iterable[Path], revision: str) -> list[Source]:
     return [source for file in files for source in _at(file, revision)]
 
 
-def _at(file: Path, revision: str) -> list[Source]:
+def _at(file: Path, revision: str) -> list[ManifestSource]:
     if str(file) == "-":
         raise ManifestError("standard input has no revision in Git: give a file, or --diff FILE")
     folder = file.resolve() if file.is_dir() else file.resolve().parent
@@ -45,7 +45,7 @@ def _at(file: Path, revision: str) -> list[Source]:
     else:
         names = _git(folder, "ls-tree", "--name-only", revision, f"./{file.name}").splitlines()
     return [
-        Source(f"{revision}:{file / name if file.is_dir() else file}", text, listed=file.is_dir())
+        ManifestSource(f"{revision}:{file / name if file.is_dir() else file}", text, listed=file.is_dir())
         for name in names
         for text in (_git(folder, "show", f"{revision}:./{name}"),)
     ]

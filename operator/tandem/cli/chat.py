@@ -53,12 +53,12 @@ def chat(
     words = [*([name] if url and name else []), *(message or [])]
     if not (name or url):
         raise typer.BadParameter("give the name of a service, or --url URL")
-    from tandem.client.chat.app import Target, chat  # loads aiohttp: for this command alone
+    from tandem.client.chat.app import ChatTarget, chat  # loads aiohttp: for this command alone
 
     text = " ".join(words) if words else None if sys.stdin.isatty() else sys.stdin.read().strip()
     if text == "":
         raise typer.BadParameter("standard input has no message")
     given = {"max_tokens": max_tokens, "temperature": temperature}
     request = {key: value for key, value in given.items() if value is not None}
-    target = Target("" if url else name, namespace, url, wait, api_key, ca)
+    target = ChatTarget("" if url else name, namespace, url, wait, api_key, ca)
     raise typer.Exit(chat(target, request, system, text))

@@ -14,7 +14,7 @@ from tandem.accept import Accepted, accept, refusals
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import admission, schema_faults
-from tandem.cli.admission import Problem
+from tandem.cli.admission import ManifestProblem
 from tandem.cli.documents import Document, FieldPath, read
 from tandem.errors import TandemError
 from tandem.settings import Settings
@@ -42,7 +42,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Source:
+class ManifestSource:
     """The text of a file of manifests; or why it cannot be read."""
 
     name: str
@@ -52,26 +52,26 @@ class Source:
     """Whether it was found in a folder, or stands among others: it need not have a service."""
 
 
-def sources(files: Iterable[Path]) -> list[Source]:
+def sources(files: Iterable[Path]) -> list[ManifestSource]:
     """The files, and those of folders that kubectl would read too (not of folders in them)."""
     return [source for file in files for source in _sources(file)]
 
 
-def _sources(file: Path) -> Iterator[Source]:
+def _sources(file: Path) -> Iterator[ManifestSource]:
     if not file.is_dir():
         yield _source(file)
         return
     found = sorted(each for each in file.iterdir() if each.suffix in SUFFIXES and not each.is_dir())
     if not found:
-        yield Source(str(file), error=f"there is no {', '.join(f'*{each}' for each in SUFFIXES)} in {file}")
+        yield ManifestSource(str(file), error=f"there is no {', '.join(f'*{each}' for each in SUFFIXES)} in {file}")
     yield from (replace(_source(each), listed=True) for each in found)
 
 
-def _source(file: Path) -> Source:
+def _source(file: Path) -> ManifestSource:
     try:
-        return Source(str(file), read_text(file))
+        return ManifestSource(str(file), read_text(file))
     except ManifestError as error:
-        return Source(str(file), error=str(error))
+        return ManifestSource(str(file), error=str(error))
 
 
 def read_text(file: Path) -> str:
@@ -90,7 +90,7 @@ def judge_files(files: Iterable[Path], settings: Settings) -> list[Judged]:
     return judge_sources(sources(files), settings)
 
 
-def judge_sources(files: Sequence[Source], settings: Settings | None) -> list[Judged]:
+def judge_sources(files: Sequence[ManifestSource], settings: Settings | None) -> list[Judged]:
     """What these files have, of which any may have the services of a folder. Without settings the profiles are not
     asked, so that no service is `accepted`."""
     found: list[Judged] = []
@@ -103,10 +103,10 @@ def judge_sources(files: Sequence[Source], settings: Settings | None) -> list[Ju
 
 def judge_all(text: str, settings: Settings, file: str = "") -> list[Judged]:
     """What `text` has, in order; `file`: its name, for faults. One that has no service at all is a fault, too."""
-    return judge_sources([Source(file or "line", text)], settings)
+    return judge_sources([ManifestSource(file or "line", text)], settings)
 
 
-def objects(files: Iterable[Source]) -> list[dict[str, Any]]:
+def objects(files: Iterable[ManifestSource]) -> list[dict[str, Any]]:
     """All objects of files that can be read, of whichever kind."""
     return [item for file in files for document in read(file.text) for _, item in _items(document.value)]
 
@@ -156,22 +156,26 @@ def _items(document: Any) -> list[tuple[FieldPath, dict[str, Any]]]:
 
 def _judge(
     raw: dict[str, Any], settings: Settings | None
-) -> tuple[SpeculativeInferenceService | None, Accepted | None, list[Problem]]:
+) -> tuple[SpeculativeInferenceService | None, Accepted | None, list[ManifestProblem]]:
     """The service and the profile that runs it; else its faults, with paths in `raw`."""
     meta = raw.get("metadata")
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
-        return None, None, [Problem(("metadata",), f"a {KIND} has no metadata.name that is a text: write one")]
+        return (
+            None,
+            None,
+            [ManifestProblem(("metadata",), f"a {KIND} has no metadata.name that is a text: write one")],
+        )
     raw = admission.without_nulls(raw)
     service, wrong = _parse(raw)
     known = {each.path for each in wrong}
     wrong += [each for each in admission.problems(raw, fits=service is not None) if each.path not in known]
     if raw.get("apiVersion") != API_VERSION:
-        wrong.append(Problem(("apiVersion",), f"write {API_VERSION}"))
-    faults = [Problem(each.path, f"{meta['name']}: {each}") for each in wrong]
+        wrong.append(ManifestProblem(("apiVersion",), f"write {API_VERSION}"))
+    faults = [ManifestProblem(each.path, f"{meta['name']}: {each}") for each in wrong]
     if service is None or settings is None:
         return service, None, faults
     for each in refusals(service.spec, settings, broken=bool(faults)):
-        faults.append(Problem(_named(each.message, raw), f"{meta['name']}: {each.reason}: {each.message}"))
+        faults.append(ManifestProblem(_named(each.message, raw), f"{meta['name']}: {each.reason}: {each.message}"))
     answer = None if faults else accept(service.spec, settings)
     return service, answer if isinstance(answer, Accepted) else None, faults
 
@@ -182,7 +186,7 @@ def _named(message: str, raw: Mapping[str, Any]) -> FieldPath:
     return next((("spec", *parts) for parts in named if parts[0] in raw["spec"]), ("spec",))
 
 
-def _parse(raw: dict[str, Any]) -> tuple[SpeculativeInferenceService | None, list[Problem]]:
+def _parse(raw: dict[str, Any]) -> tuple[SpeculativeInferenceService | None, list[ManifestProblem]]:
     """The service, or what of its types and bounds is wrong."""
     raw = {**raw, "metadata": {"namespace": "default", **raw["metadata"]}}
     try:

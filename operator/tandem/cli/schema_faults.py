@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tandem.cli.admission import Problem, schema_of
+from tandem.cli.admission import ManifestProblem, schema_of
 
 PATTERNS = {
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "a name of lower-case letters, digits, '-' and '.', such as my-secret",
@@ -25,19 +25,19 @@ PATTERNS = {
 _MOST_SHOWN = 60
 
 
-def problem(error: Mapping[str, Any]) -> Problem:
+def problem(error: Mapping[str, Any]) -> ManifestProblem:
     """One of `ValidationError.errors()`, for a manifest that was validated as JSON."""
     path = tuple(error["loc"])
     schema = schema_of(path)
     if error["type"] == "missing":
-        return Problem(path, f"missing: write {_wanted(schema)}")
+        return ManifestProblem(path, f"missing: write {_wanted(schema)}")
     value, kind = error["input"], schema.get("type")
     quotes = ""
     if kind == "string" and isinstance(value, bool | int | float):
         quotes = " (put it in quotes)"
     elif kind in ("integer", "number", "boolean") and isinstance(value, str):
         quotes = ", without quotes"
-    return Problem(path, f"{_shown(value)} is not allowed: write {_wanted(schema)}{quotes}")
+    return ManifestProblem(path, f"{_shown(value)} is not allowed: write {_wanted(schema)}{quotes}")
 
 
 def _shown(value: object) -> str:

@@ -19,7 +19,7 @@ COLUMNS = ("NAMESPACE", "NAME", "MODE", "TYPE", "READY", "REPLICAS", *WIDE, "STA
 NOT_LOOKED_AT = "the operator has not acted on this spec yet: check that it runs"
 
 
-class State(NamedTuple):
+class ServiceState(NamedTuple):
     """How far a service is: by kstatus, its status must be of the present generation."""
 
     ready: bool
@@ -32,16 +32,18 @@ class State(NamedTuple):
     message: str
 
 
-def state(service: SpeculativeInferenceService) -> State:
+def state(service: SpeculativeInferenceService) -> ServiceState:
     """https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md. Pure."""
     shown = {str(condition.type): condition for condition in service.status.conditions}
     if service.status.observed_generation != service.generation or ConditionType.READY not in shown:
-        return State(False, False, False, "NotObserved", NOT_LOOKED_AT)
+        return ServiceState(False, False, False, "NotObserved", NOT_LOOKED_AT)
     ready, stalled = shown[ConditionType.READY], _true(shown.get(ConditionType.STALLED))
     reconciling = _true(shown.get(ConditionType.RECONCILING))
     why = stalled or reconciling or ready
     is_ready = ready.status == "True"
-    return State(is_ready, is_ready and not (stalled or reconciling), bool(stalled), str(why.reason), why.message)
+    return ServiceState(
+        is_ready, is_ready and not (stalled or reconciling), bool(stalled), str(why.reason), why.message
+    )
 
 
 def _true(condition: Condition | None) -> Condition | None:

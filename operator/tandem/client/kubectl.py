@@ -43,7 +43,7 @@ def options() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class KubectlOutput:
     """What a kubectl that has ended wrote."""
 
     code: int
@@ -57,7 +57,7 @@ class Answer:
         return (self.errors.splitlines() or ["kubectl failed without an error message"])[-1].removeprefix("error: ")
 
 
-async def run(*arguments: str, otherwise: str = "", stdin: str = "") -> Answer:
+async def run(*arguments: str, otherwise: str = "", stdin: str = "") -> KubectlOutput:
     """The end of `kubectl <arguments>`, which reads `stdin`, whatever its exit code.
 
     Raises:
@@ -72,7 +72,7 @@ async def run(*arguments: str, otherwise: str = "", stdin: str = "") -> Answer:
     finally:
         await stop(process)
     assert process.returncode is not None
-    return Answer(process.returncode, out.decode(), err.decode("utf-8", "replace").strip())
+    return KubectlOutput(process.returncode, out.decode(), err.decode("utf-8", "replace").strip())
 
 
 async def kubectl(*arguments: str, otherwise: str = "", stdin: str = "") -> str:

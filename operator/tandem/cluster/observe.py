@@ -62,7 +62,7 @@ async def observe(
     return service, observed
 
 
-class Found(NamedTuple):
+class FoundService(NamedTuple):
     """A service, as far as it is understood."""
 
     service: SpeculativeInferenceService
@@ -71,12 +71,14 @@ class Found(NamedTuple):
     live: Live
 
 
-async def read(api: Api, namespace: str, name: str) -> Found | None:
+async def read(api: Api, namespace: str, name: str) -> FoundService | None:
     """The service as it is now; None where it is gone, or being deleted."""
     manifest = await _live(api, namespace, name)
     if manifest is None:
         return None
-    return Found(*SpeculativeInferenceService.read(manifest), Live(SERVICES_KIND.kind, name, manifest=manifest))
+    return FoundService(
+        *SpeculativeInferenceService.read(manifest), Live(SERVICES_KIND.kind, name, manifest=manifest)
+    )
 
 
 async def is_there(api: Api, service: SpeculativeInferenceService) -> bool:

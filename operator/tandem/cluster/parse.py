@@ -20,19 +20,19 @@ from tandem.cluster.kinds import (
     ROUTING,
 )
 from tandem.cluster.manifests import condition, created, is_true, job_uid, label, uid
-from tandem.render import RECORD_FILE, Record
+from tandem.render import RECORD_FILE, RENDERERS, Record
 from tandem.rollout.observed import (
     Autoscaler,
+    CacheClaim,
     ChildCondition,
-    Claim,
     Job,
     Live,
     Observed,
     Problem,
-    Result,
     Routing,
     StoredRevision,
     TaskPod,
+    TaskResult,
     Workload,
 )
 from tandem.rollout.verdict import parse_verdict
@@ -82,11 +82,11 @@ def revisions(configmaps: Iterable[Object]) -> list[StoredRevision]:
     ]
 
 
-def results(configmaps: Iterable[Object]) -> list[Result]:
+def results(configmaps: Iterable[Object]) -> list[TaskResult]:
     """The results of tasks among ConfigMaps, the newest first."""
     kept = [each for each in configmaps if label(each, names.LABEL_COMPONENT) in TASK_RESULTS]
     return [
-        Result(
+        TaskResult(
             live(each),
             component=TASK_RESULTS[label(each, names.LABEL_COMPONENT)],
             verdict=parse_verdict(each.get("data", {}).get(VERDICT_KEY, "")),
@@ -97,9 +97,9 @@ def results(configmaps: Iterable[Object]) -> list[Result]:
     ]
 
 
-def claim(obj: Object) -> Claim:
+def claim(obj: Object) -> CacheClaim:
     """The cache volume's claim."""
-    return Claim(
+    return CacheClaim(
         uid=uid(obj),
         created=created(obj),
         access_modes=tuple(obj.get("spec", {}).get("accessModes", ())),
@@ -114,9 +114,10 @@ def _newest_first(configmaps: Iterable[Object]) -> list[Object]:
 
 def _record(configmap: Object) -> Record | None:
     try:
-        return Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
+        record = Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
     except ValidationError:
         return None
+    return record if record.renderer in RENDERERS else None
 
 
 def _jobs(jobs: Iterable[Object], pods: Iterable[Object], waits_for: Mapping[str, Problem]) -> list[Job]:

@@ -6,7 +6,7 @@ from tandem.api.conditions import AcceptanceReason, ConditionType, ExternalReaso
 from tandem.api.decoding import DraftKind
 from tandem.api.types import ServiceSpec, SpeculativeInferenceService
 from tandem.conditions.finding import Finding
-from tandem.conditions.floor import WINDOWS, Standing
+from tandem.conditions.minimum_length import WINDOWS, Standing
 from tandem.conditions.situation import Situation
 from tandem.conditions.writes import Reading
 from tandem.engines import loop_of

@@ -12,7 +12,7 @@ from tandem.times import seconds
 def pods_healthy(servers: Problem | None, situation: Situation) -> list[Finding]:
     """The condition, of the Job that is next on the way, or else of the servers; none while nothing is wrong."""
     decision, observed = situation.decision, situation.observed
-    tasks = [step.task.name for step in decision.steps if step.outcome.stage is Stage.RUNNING]
+    tasks = [step.task.name for step in decision.steps if step.state.stage is Stage.RUNNING]
     problems = [_of_job(observed, name) for name in tasks]
     problem = next((each for each in (*problems, servers, _recovering(observed, situation.now)) if each), None)
     return [Finding(ConditionType.PODS_HEALTHY, "False", problem.reason, problem.message)] if problem else []

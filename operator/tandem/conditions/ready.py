@@ -218,13 +218,13 @@ def _task_finding(kind: ConditionType, decision: Decision) -> Finding:
 
 
 def _verdict(kind: ConditionType, step: Step) -> Finding:
-    check = next((c for c in step.outcome.checks if c.type == kind), None)
+    check = next((c for c in step.state.checks if c.type == kind), None)
     if check:
         return Finding(kind, check.status, ExternalReason(check.reason), check.message)
     if step.passed:
         return Finding(kind, "True", TaskReason.CHECKED, f"{step.task.title}: done")
     # What is lost is not there; whether the pair fits is not known.
-    lost = step.outcome.loss and kind is not ConditionType.PAIR_COMPATIBLE
+    lost = step.state.loss and kind is not ConditionType.PAIR_COMPATIBLE
     return _unfinished("False" if lost else "Unknown", kind, step)
 
 
@@ -242,14 +242,14 @@ _FAILED: Mapping[str, Reason] = {
 
 def _unfinished(status: ConditionStatus, kind: ConditionType, step: Step) -> Finding:
     """The condition while a task has not passed."""
-    task, outcome = step.task, step.outcome
-    if outcome.failed:
-        refusal = next((c.message for c in outcome.checks if c.status != "True"), "")
-        reason, message = _FAILED[task.component], outcome.detail or refusal
+    task, state = step.task, step.state
+    if state.failed:
+        refusal = next((c.message for c in state.checks if c.status != "True"), "")
+        reason, message = _FAILED[task.component], state.detail or refusal
     else:
-        reason, message = _RUNNING[task.component], outcome.detail or f"a Job {task.title}"
-    if outcome.loss:
-        reason, message = outcome.loss.reason, f"{outcome.loss.message}; {message}"
+        reason, message = _RUNNING[task.component], state.detail or f"a Job {task.title}"
+    if state.loss:
+        reason, message = state.loss.reason, f"{state.loss.message}; {message}"
     return Finding(kind, status, reason, message)
 
 
@@ -303,7 +303,7 @@ def _progress(situation: Situation, ready: Finding, given_up: Finding | None) ->
     decision = situation.decision
     if ready.status == "True":
         return []
-    failed = any(step.outcome.failed for step in decision.steps)
+    failed = any(step.state.failed for step in decision.steps)
     if decision.refusal or situation.refused or failed:
         return [Finding(ConditionType.STALLED, "True", ready.reason, ready.message)]
     if given_up:
@@ -330,7 +330,7 @@ def _given_up(situation: Situation, ready: Finding) -> Finding | None:
     if not overdue(service, wanted, observed, situation.now):
         return None
     message = f"{ready.message}; no further server answered {within}"
-    if can_give_way(service, wanted, observed.records):
+    if can_give_way(service, wanted, decision.known):
         message = f"{message}: rolling back to revision {current}"
         return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
     return Finding(kind, "True", ServingReason.PROGRESS_DEADLINE_EXCEEDED, message)
@@ -352,7 +352,7 @@ def _too_short(situation: Situation, wanted: str) -> _TooShort | None:
     if was_below(service):
         return None
     length = falls_below(situation.reading, service.spec, wanted)
-    instead = previous(service, wanted, situation.observed.records)
+    instead = previous(service, wanted, situation.decision.known)
     return _TooShort(floor(length * 100) / 100, instead) if length is not None and instead else None
 
 

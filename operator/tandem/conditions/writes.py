@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tandem.api.types import AutoscalingStatus, SpeculationAdvice, SpeculationStatus
-from tandem.conditions.floor import FEWEST_TOKENS, Standing, standings
+from tandem.conditions.minimum_length import FEWEST_TOKENS, Standing, standings
 from tandem.metrics.report import ServiceReport
 
 SHOW_SECONDS = 60.0

@@ -20,7 +20,7 @@ from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.rounds import Rounds
 from tandem.metrics_server.server import application
 from tandem.metrics_server.trust import Trust, TrustKeeper
-from tandem.metrics_server.ui.page import Page
+from tandem.metrics_server.ui.page import UiPage
 from tandem.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -42,16 +42,16 @@ class MetricsServer:
         self._trust: Trust | None = None
         self._problem = "the certificate is being looked for"
 
-    def _page(self, gate: Gate) -> Page | None:
+    def _page(self, gate: Gate) -> UiPage | None:
         wanted = self._settings.page
         if not wanted.enabled:
             return None
         known, board = self._rounds.known, self._rounds.board
         if not wanted.playground:
-            return Page(gate, known, board)
+            return UiPage(gate, known, board)
         from tandem.metrics_server.ui.playground import Playground  # brings gRPC along
 
-        return Page(gate, known, board, Playground(gate, known))
+        return UiPage(gate, known, board, Playground(gate, known))
 
     async def run(self, http: tuple[str, int], https: tuple[str, int]) -> None:
         """Run until cancelled: probes and own metrics at `http`, everything else at `https`."""

@@ -21,13 +21,13 @@ from tandem.metrics_server.custom_metrics import (
     values,
 )
 from tandem.metrics_server.gate import Gate
-from tandem.metrics_server.ui.page import Page, is_page
+from tandem.metrics_server.ui.page import UiPage, is_page
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 METRIC_PATH = f"/apis/{METRICS_API}/namespaces/{{namespace}}/{{resource}}/{{name}}/{{metric}}"
 
 
-def application(board: Board, gate: Gate, page: Page | None = None) -> web.Application:
+def application(board: Board, gate: Gate, page: UiPage | None = None) -> web.Application:
     """The application; its paths are those below, and those of the page where there is one."""
     answers = _Answers(board)
     app = web.Application(middlewares=[_as_status, _Permission(gate).permitted])

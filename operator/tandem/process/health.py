@@ -3,9 +3,9 @@
 import time
 from dataclasses import dataclass
 
-from tandem.cluster.claim import Claim
 from tandem.cluster.client import Api
 from tandem.cluster.lease import Leadership
+from tandem.cluster.sole_operator import SoleOperator
 from tandem.process.events import EventSource
 from tandem.process.resync import Resync
 
@@ -22,15 +22,15 @@ class Health:
     resync: Resync
     resync_seconds: float
     started_at: float
-    claim: Claim
+    sole_operator: SoleOperator
 
     def not_ready(self) -> str:
         """Why the operator cannot do its work now; empty when it can."""
         silent = time.monotonic() - (self.api.answered_at or self.started_at)
         if silent > API_SILENT_SECONDS:
             return f"the API server has not answered for {silent:.0f} s"
-        if self.claim.problem:
-            return self.claim.problem
+        if self.sole_operator.problem:
+            return self.sole_operator.problem
         if self.resync.problem:
             return self.resync.problem
         if not self.resync.compared_at:

@@ -15,11 +15,11 @@ import random
 import time
 
 from tandem import counters
-from tandem.cluster.claim import Claim
 from tandem.cluster.client import Api
 from tandem.cluster.identity import identity
 from tandem.cluster.kinds import SERVICES_KIND
 from tandem.cluster.lease import Leadership
+from tandem.cluster.sole_operator import SoleOperator
 from tandem.errors import Refused, Transient
 from tandem.http.probes import serve
 from tandem.metrics_server.rounds import Rounds
@@ -54,7 +54,7 @@ class Operator:
         self._api = api
         self._queue: WorkQueue[Key] = WorkQueue()
         self._leadership = Leadership(api, settings.lease, *identity())
-        self._claim = Claim(api, settings.scopes, f"{identity()[0]}/{settings.lease.name}")
+        self._sole_operator = SoleOperator(api, settings.scopes, f"{identity()[0]}/{settings.lease.name}")
         rounds = Rounds(api, settings) if settings.reports.from_pods else None
         self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)), rounds=rounds)
         self._reconciler = Reconciler(api, settings, self._leadership, self._reports)
@@ -72,7 +72,7 @@ class Operator:
             self._resync,
             self._settings.resync_seconds,
             time.monotonic(),
-            self._claim,
+            self._sole_operator,
         )
         gc.set_threshold(*COLLECTED)
         probes = await serve(health, host, port)
@@ -82,7 +82,7 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_sample_lag())
                 group.create_task(self._leadership.run())
-                group.create_task(self._claim.run(self._settings.resync_seconds))
+                group.create_task(self._sole_operator.run(self._settings.resync_seconds))
                 group.create_task(self._children.run())
                 group.create_task(self._reports.run())
                 group.create_task(self._reports.run_rounds())
@@ -97,7 +97,7 @@ class Operator:
             await probes.close()
 
     async def _handle(self, key: Key) -> None:
-        await self._claim.ours.wait()
+        await self._sole_operator.ours.wait()
         await self._leadership.acquired.wait()
         started = time.monotonic()
         try:

@@ -11,6 +11,7 @@ from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import Access, Cache, OpenAi, Rollout, ServiceSpec, Storage, UserIds
 from tandem.digest import digest
+from tandem.engines import Engine, engine_of
 
 
 class PodDefaults(BaseModel):
@@ -41,6 +42,11 @@ class Record(BaseModel):
     fetched: dict[Role, str] = Field(default_factory=dict)
     """Folders in the cache volume of the models that were downloaded."""
     pods: PodDefaults = Field(default_factory=PodDefaults)
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the models."""
+        return engine_of(self.spec, self.profile)
 
     @property
     def inputs_hash(self) -> str:

@@ -8,12 +8,11 @@ from tandem.api.roles import Role
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.job_pod import init_resources
-from tandem.engines import engine_of
-from tandem.render import LATEST, PodDefaults, Record, Revision, asks_for, render
+from tandem.render import LATEST, PodDefaults, Record, Revision, render
 from tandem.rollout.lost import missed
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
-from tandem.rollout.tasks import Outcome, Stage, Step, observe_task
+from tandem.rollout.tasks import Stage, Step, TaskState, observe_task
 from tandem.settings import Settings
 
 
@@ -31,32 +30,37 @@ class Choice:
         return self.revision is not None and all(step.passed for step in self.steps)
 
 
-def choose(service: SpeculativeInferenceService, profile: Profile, settings: Settings, observed: Observed) -> Choice:
-    """The revision of the spec.
+def choose(
+    service: SpeculativeInferenceService,
+    profile: Profile,
+    settings: Settings,
+    observed: Observed,
+    known: Mapping[str, Revision],
+) -> Choice:
+    """The revision of the spec. `known`: those of it that are there, by digest, the newest first.
 
     One of that spec that serves or has passed stays as it was rendered. One that never passed holds nothing worth
     keeping, and today's images may be what heals it.
     """
-    wanted, live = asks_for(service.spec), observed.live_revision
-    known = {digest: record for digest, record in observed.records.items() if asks_for(record.spec) == wanted}
+    live = observed.live_revision
     # Nothing runs of it: today's settings may be what heals it.
     kept = {} if live in known and observed.never_began else known
-    for digest, record in sorted(kept.items(), key=lambda item: item[0] != live):
-        fetches = _fetches_of(service, record, settings, observed)
+    for digest, revision in sorted(kept.items(), key=lambda item: item[0] != live):
+        fetches = _fetches_of(service, revision, settings, observed)
         if fetches is not None:
-            choice = _on_its_way(service, settings, record, fetches, observed)
+            choice = _on_its_way(service, settings, revision, fetches, observed)
             if digest == live or choice.passed:
                 return choice
     downloads = _fetches(service, settings, observed)
     folders = {role: step.folder for role, step in downloads.items() if step.folder}
     if len(folders) < len(downloads):
         return Choice(None, _distinct(downloads))
-    fresh = _fresh(service, profile, settings, folders)
+    fresh = render(_record(service, profile, settings, folders))
     # What a newer operator only says otherwise of a profile makes no other revision: its ConfigMap is immutable.
-    return _on_its_way(service, settings, known.get(render(fresh).digest, fresh), _distinct(downloads), observed)
+    return _on_its_way(service, settings, known.get(fresh.digest, fresh), _distinct(downloads), observed)
 
 
-def _fresh(
+def _record(
     service: SpeculativeInferenceService, profile: Profile, settings: Settings, folders: dict[Role, str]
 ) -> Record:
     """How the spec is rendered today; `folders`: of its downloads."""
@@ -78,14 +82,14 @@ def _fresh(
 def _on_its_way(
     service: SpeculativeInferenceService,
     settings: Settings,
-    record: Record,
+    revision: Revision,
     fetches: tuple[Step, ...],
     observed: Observed,
 ) -> Choice:
-    """The revision of `record`, and its builds and check once the models are there."""
-    revision, steps = render(record), fetches
+    """The revision, and its builds and check once the models are there."""
+    steps = fetches
     builds = build_tasks(service, settings, revision).values()
-    for tasks in (builds, [preflight_task(service, settings, engine_of(record.spec, record.profile), revision)]):
+    for tasks in (builds, [preflight_task(service, settings, revision)]):
         if all(step.passed for step in steps):
             steps += _look(observed, tasks)
     return Choice(revision, steps)
@@ -104,26 +108,26 @@ def _fetches(
     for role, step in steps.items():
         if step.passed and not step.folder:
             detail = f"{step.task.name} names no folder: check that fetcherImage is of this version"
-            steps[role] = Step(step.task, Outcome(Stage.BROKEN, detail=detail))
+            steps[role] = Step(step.task, TaskState(Stage.BROKEN, detail=detail))
     return steps
 
 
 def _fetches_of(
-    service: SpeculativeInferenceService, record: Record, settings: Settings, observed: Observed
+    service: SpeculativeInferenceService, revision: Revision, settings: Settings, observed: Observed
 ) -> tuple[Step, ...] | None:
     """The downloads of a revision that is there; None where it is lost, and their source gives something else now.
 
     One without a result of this revision's model, as results are deleted once they are old, is none while the
     preflight says that all is there.
     """
-    steps = _fetches(service, settings, observed, record.fetched)
-    moved = {role for role, step in steps.items() if step.folder not in ("", record.fetched[role])}
-    absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
+    fetched = revision.record.fetched
+    steps = _fetches(service, settings, observed, fetched)
+    moved = {role for role, step in steps.items() if step.folder not in ("", fetched[role])}
+    absent = {role for role, step in steps.items() if step.state.stage is Stage.ABSENT and not step.state.loss}
     if not moved | absent:
         return _distinct(steps)
-    engine = engine_of(record.spec, record.profile)
-    (checked,) = _look(observed, [preflight_task(service, settings, engine, render(record))])
-    if checked.passed and not any(missed(observed, record.fetched[role]) for role in moved):
+    (checked,) = _look(observed, [preflight_task(service, settings, revision)])
+    if checked.passed and not any(missed(observed, fetched[role]) for role in moved):
         return _distinct({role: step for role, step in steps.items() if role not in moved | absent})
     return None if moved else _distinct(steps)
 

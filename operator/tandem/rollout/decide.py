@@ -3,6 +3,7 @@
 Its revision, the tasks on the way to it, and the children that should exist.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tandem import children as build
@@ -19,6 +20,7 @@ from tandem.engines import Engine
 from tandem.render import Revision
 from tandem.rollout.choose import choose
 from tandem.rollout.deadline import gave_way
+from tandem.rollout.known import KnownRevisions, known_revisions
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import condition_types, makes_cache
 from tandem.rollout.tasks import Stage, Step
@@ -43,6 +45,8 @@ class Decision:
     """What runs the spec; None for one that is refused."""
     warnings: tuple[str, ...] = ()
     """What the user should know of a spec that is accepted."""
+    known: Mapping[str, Revision] = field(default_factory=dict)
+    """The revisions that are there and may still be wanted, by digest; none of a spec that is refused."""
     revision: Revision | None = None
     """What the spec asks for; None before its models are there."""
     steps: tuple[Step, ...] = ()
@@ -68,14 +72,17 @@ class Decision:
 
 def decide(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Decision:
     """Choose the revision, see how far its tasks are, and build the children that should exist."""
+    known = known_revisions(service, observed)
+    serving = _serving(service, observed, known.all)
     if observed.not_understood:
-        return Decision(refusal=_not_understood(service, observed), desired=_kept(service, settings, observed))
+        refusal = _not_understood(service, observed, serving)
+        return Decision(refusal=refusal, desired=_kept(service, settings, observed, serving))
     accepted = accept(service.spec, settings)
-    refusal = accepted if isinstance(accepted, Refusal) else _refusal(service, accepted.engine, observed)
-    if isinstance(accepted, Accepted) and not refusal:
-        decision = _decide(service, accepted, settings, observed)
+    refused = accepted if isinstance(accepted, Refusal) else _refusal(service, accepted.engine, observed)
+    if isinstance(accepted, Accepted) and not refused:
+        decision = _decide(service, accepted, settings, observed, known)
     else:
-        decision = Decision(refusal=refusal, desired=_kept(service, settings, observed))
+        decision = Decision(refusal=refused, desired=_kept(service, settings, observed, serving))
     if not (decision.passed or observed.workloads):
         return decision
     desired = replace(decision.desired, autoscaler=build.autoscaler(service, settings))
@@ -83,20 +90,25 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
 
 
 def _decide(
-    service: SpeculativeInferenceService, accepted: Accepted, settings: Settings, observed: Observed
+    service: SpeculativeInferenceService,
+    accepted: Accepted,
+    settings: Settings,
+    observed: Observed,
+    known: KnownRevisions,
 ) -> Decision:
-    choice = choose(service, accepted.profile, settings, observed)
+    choice = choose(service, accepted.profile, settings, observed, known.of_spec)
     decision = Decision(
         engine=accepted.engine,
         warnings=_warnings(service, accepted, observed),
+        known=known.all,
         revision=choice.revision,
         steps=choice.steps,
         conditions=condition_types(service.spec, accepted.engine),
     )
     if choice.revision and choice.passed:
         # What serves after it was given up, if it was.
-        gone_back_to = gave_way(service, choice.revision.digest, observed.records)
-        decision = replace(decision, instead=observed.rendered(gone_back_to or ""))
+        gone_back_to = gave_way(service, choice.revision.digest, known.all)
+        decision = replace(decision, instead=known.all.get(gone_back_to or ""))
     return replace(decision, desired=_desired(service, decision, accepted.engine, settings, observed))
 
 
@@ -118,20 +130,21 @@ def _desired(
         routing=tuple(each for each in (build.inference_pool(service), build.http_route(service)) if each),
         cache_claim=build.cache_claim(service) if makes_claim else None,
         results=tuple(_result(service, step, observed) for step in decision.steps if step.is_kept),
-        jobs=tuple(_job(service, step, observed) for step in decision.steps if step.outcome.stage is Stage.ABSENT),
+        jobs=tuple(_job(service, step, observed) for step in decision.steps if step.state.stage is Stage.ABSENT),
         keys=build.ssh_secret(service) if nodes > 1 else None,
     )
     serves = decision.instead or revision
     if not (serves and decision.passed):
-        serving = _serving(service, observed)
+        serving = _serving(service, observed, decision.known)
         return replace(desired, workload=build.workload(service, serving) if serving else None)
     budget = build.disruption_budget(service)
     return replace(desired, disruption_budget=budget, workload=build.workload(service, serves))
 
 
-def _kept(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Desired:
+def _kept(
+    service: SpeculativeInferenceService, settings: Settings, observed: Observed, serves: Revision | None
+) -> Desired:
     """The children of a spec that is refused: the workload that serves, and of what it needs that which is lost."""
-    serves = _serving(service, observed)
     if serves is None:
         return Desired()
 
@@ -149,9 +162,8 @@ def _kept(service: SpeculativeInferenceService, settings: Settings, observed: Ob
     )
 
 
-def _not_understood(service: SpeculativeInferenceService, observed: Observed) -> Refusal:
+def _not_understood(service: SpeculativeInferenceService, observed: Observed, serves: Revision | None) -> Refusal:
     """With what becomes of the servers."""
-    serves = _serving(service, observed)
     digest = observed.live_revision or service.status.current_revision
     kept = f"revision {serves.digest} serves on" if serves else "no server is started"
     if digest and not serves:
@@ -209,20 +221,22 @@ def _job(service: SpeculativeInferenceService, step: Step, observed: Observed) -
 
 def _result(service: SpeculativeInferenceService, step: Step, observed: Observed) -> Object:
     """The result of a task that is done. There is none while one that is not true any more has its name."""
-    return build.task_result(service, step.task, step.outcome.verdict, _task_labels(step, observed))
+    return build.task_result(service, step.task, step.state.verdict, _task_labels(step, observed))
 
 
 def _task_labels(step: Step, observed: Observed) -> dict[str, str]:
     claim = observed.claim.uid if step.task.claim and observed.claim else ""
     return {
         **({names.LABEL_CLAIM: claim} if claim else {}),
-        **({names.LABEL_REFILL: "true"} if step.outcome.refill else {}),
+        **({names.LABEL_REFILL: "true"} if step.state.refill else {}),
     }
 
 
-def _serving(service: SpeculativeInferenceService, observed: Observed) -> Revision | None:
+def _serving(
+    service: SpeculativeInferenceService, observed: Observed, known: Mapping[str, Revision]
+) -> Revision | None:
     """The revision that serves now, or did before its workload was deleted: what a refused or unchecked spec leaves
     alone, at today's `replicas`. None where its record is not there, or renders to another."""
     digest = observed.live_revision or (service.status.current_revision or "")
-    revision = observed.rendered(digest)
+    revision = known.get(digest)
     return revision if revision and revision.digest == digest else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tandem.api.conditions import TaskReason
 from tandem.api.folders import CACHE
-from tandem.rollout.observed import Claim, Job, Observed, Result
+from tandem.rollout.observed import CacheClaim, Job, Observed, TaskResult
 from tandem.times import seconds
 
 AGAIN_SECONDS = 24 * 3600
@@ -30,7 +30,7 @@ class Loss:
     """Whether it is not to be brought back by itself."""
 
 
-def of_claim(done: Job | Result, claim: Claim | None) -> bool:
+def of_claim(done: Job | TaskResult, claim: CacheClaim | None) -> bool:
     """Whether a Job or result is of this claim. One that names none (made before the claim, or by an operator that
     did not note it) is, unless it is older than the claim."""
     if done.claim or claim is None:
@@ -38,7 +38,7 @@ def of_claim(done: Job | Result, claim: Claim | None) -> bool:
     return done.live.created >= claim.created
 
 
-def loss(observed: Observed, claim: str, folder: str, result: Result | None, job: Job | None) -> Loss | None:
+def loss(observed: Observed, claim: str, folder: str, result: TaskResult | None, job: Job | None) -> Loss | None:
     """Why `result`, which says that `folder` is in the claim of that name, is not true; None where it may be.
 
     `result` None: whether pods miss the folder, whatever says that it is there. `job`: one of the same name.
@@ -68,7 +68,7 @@ def gone_folders(message: str) -> list[str]:
     return _GONE.findall(message)
 
 
-def _replaced(claim: Claim | None, name: str) -> str:
+def _replaced(claim: CacheClaim | None, name: str) -> str:
     if claim is None:
         return f"the claim {name} that models and engines were in is gone"
     return f"the claim {name} was made again at {claim.created}, without the models and engines of the one before"

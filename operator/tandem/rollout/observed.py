@@ -9,7 +9,7 @@ from tandem.api.conditions import ConditionStatus, ServingReason
 from tandem.api.wire import Object
 from tandem.autoscaling import KubernetesVersion
 from tandem.errors import Forbidden
-from tandem.render import RENDERERS, Record, Revision, render
+from tandem.render import Record
 from tandem.rollout.termination import EngineFailure
 from tandem.rollout.verdict import Verdict
 
@@ -32,11 +32,11 @@ class StoredRevision:
     live: Live
     digest: str
     record: Record | None
-    """How it was rendered; None where another version of the operator wrote it in a way that is not known here."""
+    """How it was rendered; None where this operator cannot render it: another version wrote it."""
 
 
 @dataclass(frozen=True)
-class Result:
+class TaskResult:
     """The ConfigMap of a task's verdict."""
 
     live: Live
@@ -94,7 +94,7 @@ class Job:
     """Digest of the pod that it was made with; empty where that was not noted."""
     claim: str = ""
     refill: bool = False
-    """Both as in `Result`."""
+    """Both as in `TaskResult`."""
     complete: bool = False
     failed: bool = False
     failure: str = ""
@@ -185,7 +185,7 @@ class Routing:
 
 
 @dataclass(frozen=True)
-class Claim:
+class CacheClaim:
     """The PersistentVolumeClaim of models and engines; no service owns it."""
 
     uid: str = ""
@@ -202,7 +202,7 @@ class Observed:
     service: Live = field(default_factory=lambda: Live("", ""))
     revisions: Sequence[StoredRevision] = ()
     """The newest first."""
-    results: Sequence[Result] = ()
+    results: Sequence[TaskResult] = ()
     """The newest first."""
     jobs: Sequence[Job] = ()
     servers: Sequence[Server] = ()
@@ -214,7 +214,7 @@ class Observed:
     network_policies: Sequence[Live] = ()
     others: Sequence[Live] = ()
     """Children that are compared with what they should be, and nothing else."""
-    claim: Claim | None = None
+    claim: CacheClaim | None = None
     claim_name: str = ""
     """The claim that the service uses; empty: none."""
     source_claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class Observed:
         """The Job of that name, or None."""
         return next((job for job in self.jobs if job.live.name == name), None)
 
-    def result(self, name: str) -> Result | None:
+    def result(self, name: str) -> TaskResult | None:
         """The result of that name, or None."""
         return next((result for result in self.results if result.live.name == name), None)
 
@@ -277,17 +277,6 @@ class Observed:
     def live_revision(self) -> str:
         """Revision of the newest workload's pods; empty when there is no workload."""
         return self.workloads[-1].revision if self.workloads else ""
-
-    @cached_property
-    def records(self) -> Mapping[str, Record]:
-        """Records of the revisions that this operator can render, the newest first, by digest."""
-        known = ((each.digest, each.record) for each in self.revisions)
-        return {digest: record for digest, record in known if record and record.renderer in RENDERERS}
-
-    def rendered(self, digest: str) -> Revision | None:
-        """What the record of that digest renders to; None where there is none that this operator can render."""
-        record = self.records.get(digest)
-        return render(record) if record else None
 
     @property
     def never_began(self) -> bool:

@@ -9,7 +9,7 @@ from tandem.api.folders import CACHE
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.desired import Desired
 from tandem.rollout.decide import decide
-from tandem.rollout.observed import Claim, Live, Observed, Result
+from tandem.rollout.observed import CacheClaim, Live, Observed, TaskResult
 from tandem.rollout.tasks import Step
 from tandem.rollout.verdict import Verdict
 from tandem.settings import Settings
@@ -26,7 +26,7 @@ def desired_of(
     observed = observed or Observed()
     decision = decide(service, settings, observed)
     claim, jobs = decision.desired.cache_claim, [*decision.desired.jobs]
-    made = Claim(access_modes=tuple(service.spec.storage.cache.access_modes), made_by_us=True)
+    made = CacheClaim(access_modes=tuple(service.spec.storage.cache.access_modes), made_by_us=True)
     observed = replace(observed, claim=observed.claim or made)
     for _ in names.TASKS:  # each kind waits for the one before
         if decision.refusal or decision.passed:
@@ -37,11 +37,11 @@ def desired_of(
     return decision.refusal or replace(decision.desired, cache_claim=claim, jobs=tuple(jobs), results=())
 
 
-def _passed(steps: Iterable[Step]) -> list[Result]:
+def _passed(steps: Iterable[Step]) -> list[TaskResult]:
     """Results of the tasks that have none."""
     tasks = [step.task for step in steps if not step.passed]
     return [
-        Result(
+        TaskResult(
             Live("ConfigMap", task.name),
             task.component,
             Verdict(folder=f"{CACHE}/models/{task.digest}" if task.component == names.FETCH else ""),

@@ -9,13 +9,13 @@ from tandem.api.roles import ENGINES, TOKENIZERS, Role, downloads, drafts_by_hea
 from tandem.api.types import ServiceSpec, Source, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.fetch import fetch_pod
-from tandem.children.job_pod import JobPod, job_pod
+from tandem.children.job_pod import JobPodTemplate, job_pod
 from tandem.children.metadata import pod_with_revision
 from tandem.digest import digest
 from tandem.engines import Engine
 from tandem.render import Revision
 from tandem.render.latest import claim_name, pod_security, uses_cache
-from tandem.render.rendered import JobPod as RenderedJobPod
+from tandem.render.rendered import JobPod
 from tandem.rollout.observed import Observed
 from tandem.settings import Settings
 
@@ -110,10 +110,9 @@ def _build(service: SpeculativeInferenceService, settings: Settings, revision: R
     )
 
 
-def preflight_task(
-    service: SpeculativeInferenceService, settings: Settings, engine: Engine, revision: Revision
-) -> Task:
+def preflight_task(service: SpeculativeInferenceService, settings: Settings, revision: Revision) -> Task:
     """The check of a revision's models and engines, in its own image."""
+    engine = revision.record.engine
     pod = _of_revision(service, settings, revision, names.PREFLIGHT, revision.preflight)
     return Task(
         service=service.name,
@@ -128,8 +127,8 @@ def preflight_task(
 
 
 def _of_revision(
-    service: SpeculativeInferenceService, settings: Settings, revision: Revision, component: str, job: RenderedJobPod
-) -> JobPod:
+    service: SpeculativeInferenceService, settings: Settings, revision: Revision, component: str, job: JobPod
+) -> JobPodTemplate:
     """The pod of a task with the revision's files. Its users are today's: the revision may be older."""
     configmap = names.revision(service.name, revision.digest)
     pod = pod_with_revision(dict(job.pod), configmap, names.server(service.name))

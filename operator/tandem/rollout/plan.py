@@ -1,6 +1,5 @@
 """Which requests bring about what was decided. Pure: they are values, `cluster` executes them."""
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -11,9 +10,8 @@ from tandem.autoscaling import SOURCES
 from tandem.children.foreign import as_wanted
 from tandem.children.metadata import identity
 from tandem.errors import Forbidden
-from tandem.render import render
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Live, Observed, Result
+from tandem.rollout.observed import Live, Observed, TaskResult
 from tandem.rollout.tasks import Stage, Step
 from tandem.settings import Settings
 
@@ -148,7 +146,7 @@ def _obsolete(
 
 def _old_jobs(decision: Decision, observed: Observed) -> list[Live]:
     # The verdict of a Job that misses a folder stands in its pod alone: it goes when the folder is brought back.
-    if any(step.outcome.loss and step.outcome.loss.again for step in decision.steps):
+    if any(step.state.loss and step.state.loss.again for step in decision.steps):
         return []
     working = {step.task.name for step in decision.steps if _keeps_job(step)}
     # Of a spec that waits for its models no later task can be there.
@@ -157,7 +155,7 @@ def _old_jobs(decision: Decision, observed: Observed) -> list[Live]:
 
 def _stale_results(decision: Decision) -> list[Live]:
     """Results that are not true any more and in the way of the new ones: they cannot be changed."""
-    return [step.outcome.stale.live for step in decision.steps if step.is_final and step.outcome.stale]
+    return [step.state.stale.live for step in decision.steps if step.is_final and step.state.stale]
 
 
 def _unwanted(service: SpeculativeInferenceService, decision: Decision, observed: Observed) -> list[Live]:
@@ -171,9 +169,9 @@ def _unwanted(service: SpeculativeInferenceService, decision: Decision, observed
 
 
 def _keeps_job(step: Step) -> bool:
-    if step.outcome.stage is Stage.DONE:
+    if step.state.stage is Stage.DONE:
         return not step.is_kept
-    return step.outcome.stage is not Stage.LOST
+    return step.state.stage is not Stage.LOST
 
 
 def _old_results(
@@ -187,17 +185,14 @@ def _old_results(
 
     With its verdicts, going back to what serves asks nothing, however many edits failed in between.
     """
-    counts = Counter(result.component for result in observed.results)
-    if max(counts.values(), default=0) <= limit:
-        return []  # most of the time; what follows renders each revision
     wanted = {step.task.name for step in decision.steps}
-    records = [record for digest, record in observed.records.items() if digest in needed]
-    for revision in map(render, records):
+    revisions = [revision for digest, revision in decision.known.items() if digest in needed]
+    for revision in revisions:
         wanted.add(names.task(service.name, names.PREFLIGHT, revision.preflight.digest))
         wanted.update(names.task(service.name, names.BUILD, job.digest) for job in revision.builds.values())
     # What is lost of a revision's models is fetched again as it was: its results have the commits.
-    folders = {folder for record in records for folder in record.fetched.values()}
-    old = list[Result]()
+    folders = {folder for revision in revisions for folder in revision.record.fetched.values()}
+    old = list[TaskResult]()
     for component in names.TASKS:
         results = [result for result in observed.results if result.component == component]
         old += [result for result in results if result.live.name not in wanted][limit:]

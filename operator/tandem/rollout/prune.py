@@ -8,11 +8,10 @@ from tandem.api.folders import CACHE, folders
 from tandem.api.roles import references
 from tandem.api.types import Scheme, ServiceSpec, UserIds
 from tandem.api.wire import Object
-from tandem.engines import engine_of
 from tandem.errors import TandemError
-from tandem.render import RENDERERS, Record, render
+from tandem.render import Record, render
 from tandem.render.latest import claim_name, every_pod, uses_cache, volume_scheduling
-from tandem.rollout.observed import Live, Result, StoredRevision
+from tandem.rollout.observed import Live, StoredRevision, TaskResult
 
 KEPT_LEVELS = 2  # models/KEY, engines/KEY
 
@@ -22,7 +21,10 @@ class UnknownReferences(TandemError):
 
 
 def kept(
-    revisions: Iterable[StoredRevision], results: Iterable[Result], specs: Iterable[ServiceSpec] = (), claim: str = ""
+    revisions: Iterable[StoredRevision],
+    results: Iterable[TaskResult],
+    specs: Iterable[ServiceSpec] = (),
+    claim: str = "",
 ) -> set[str]:
     """Folders that the services of a namespace refer to: `models/KEY` and `engines/KEY`, by all their revisions and
     results; and what is at a `pvc://` of `claim`, which may be of more (`models`; `.`: all).
@@ -61,7 +63,7 @@ def common_fields(revisions: Sequence[StoredRevision], claim: str) -> Object:
 
 
 def _mounts(record: Record, claim: str) -> bool:
-    in_cache = claim_name(record.spec) == claim and uses_cache(record.spec, engine_of(record.spec, record.profile))
+    in_cache = claim_name(record.spec) == claim and uses_cache(record.spec, record.engine)
     return in_cache or any(_of_claim(record.spec, claim))
 
 
@@ -81,12 +83,12 @@ def _user_ids(records: Sequence[Record]) -> UserIds:
 
 
 def _record(revision: StoredRevision) -> Record:
-    if revision.record is None or revision.record.renderer not in RENDERERS:
+    if revision.record is None:
         raise _unknown(revision.live)
     return revision.record
 
 
-def _downloaded(result: Result) -> str:
+def _downloaded(result: TaskResult) -> str:
     if result.verdict.error:
         raise _unknown(result.live)
     return result.verdict.folder.removeprefix(f"{CACHE}/")

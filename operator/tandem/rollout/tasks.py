@@ -6,7 +6,7 @@ from enum import Enum
 from tandem.api.conditions import TaskReason
 from tandem.children import Task
 from tandem.rollout.lost import Loss, loss, of_claim
-from tandem.rollout.observed import Job, Observed, Result, TaskPod
+from tandem.rollout.observed import Job, Observed, TaskPod, TaskResult
 from tandem.rollout.verdict import Check, Verdict
 
 MISSES: tuple[str, ...] = (TaskReason.MODEL_GONE, TaskReason.ENGINE_GONE)
@@ -26,7 +26,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskState:
     """Where a task stands, and what its verdict says (DONE); `detail` is for people."""
 
     stage: Stage
@@ -38,7 +38,7 @@ class Outcome:
     detail: str = ""
     loss: Loss | None = None
     """Why a result that stands, or what pods look for, makes it to be done again."""
-    stale: Result | None = None
+    stale: TaskResult | None = None
     """That result; it goes when the task is done again, since till then it names the content that is wanted."""
     refill: bool = False
     """Whether this is the second time, after pods reported that what the first one brought is gone."""
@@ -64,72 +64,72 @@ class Step:
     """A task of the way to the servers, and where it stands."""
 
     task: Task
-    outcome: Outcome
+    state: TaskState
 
     @property
     def passed(self) -> bool:
         """Whether the next task may begin."""
-        return self.outcome.passed
+        return self.state.passed
 
     @property
     def is_final(self) -> bool:
         """Whether the verdict is to be kept."""
-        kept = self.outcome.passed or (self.task.refusal_is_final and not self.outcome.misses)
-        return self.outcome.stage is Stage.DONE and kept
+        kept = self.state.passed or (self.task.refusal_is_final and not self.state.misses)
+        return self.state.stage is Stage.DONE and kept
 
     @property
     def is_kept(self) -> bool:
         """Whether its result stands, or may be made: none can while one that is not true any more has its name."""
-        return self.is_final and self.outcome.stale is None
+        return self.is_final and self.state.stale is None
 
     @property
     def folder(self) -> str:
         """Where the model is that a download put into the cache volume; empty before that."""
-        return self.outcome.folder if self.passed else ""
+        return self.state.folder if self.passed else ""
 
 
-def observe_task(observed: Observed, task: Task) -> Outcome:
+def observe_task(observed: Observed, task: Task) -> TaskState:
     """Where `task` stands by its result while that is true, else by its Job and the Job's pods."""
     result, job = observed.result(task.name), observed.job(task.name)
-    recorded = _outcome(result.verdict, task.name) if result else None
+    recorded = _of_verdict(result.verdict, task.name) if result else None
     folder = (recorded and recorded.folder) or task.folder
     lost = loss(observed, task.claim, folder, result, job) if task.claim else None
     if result and lost and lost.again:
-        return Outcome(Stage.BROKEN, loss=lost, detail=f"{_again(result)}; then delete the ConfigMap {task.name}")
+        return TaskState(Stage.BROKEN, loss=lost, detail=f"{_again(result)}; then delete the ConfigMap {task.name}")
     if result and recorded and not lost:
         return replace(recorded, refill=result.refill)
     # A Job that is older did what is lost.
     older = lost and result and job and job.live.created <= result.live.created
-    outcome = Outcome(Stage.LOST) if older else _of_job(observed, task, job)
-    if outcome.stage is Stage.DONE and not task.refusal_is_final:
+    state = TaskState(Stage.LOST) if older else _of_job(observed, task, job)
+    if state.stage is Stage.DONE and not task.refusal_is_final:
         again = f"{task.name} and the ConfigMap of that name, which names what was lost," if result else task.name
-        outcome = replace(outcome, checks=tuple(_to_try_again(check, again) for check in outcome.checks))
+        state = replace(state, checks=tuple(_to_try_again(check, again) for check in state.checks))
     refill = job.refill if job else bool(result and lost and lost.reported)
-    return replace(outcome, loss=lost, stale=result, refill=refill)
+    return replace(state, loss=lost, stale=result, refill=refill)
 
 
-def _again(result: Result) -> str:
+def _again(result: TaskResult) -> str:
     at = result.live.created
     return f"it was brought back at {at} already: find out what empties the volume"
 
 
-def _of_job(observed: Observed, task: Task, job: Job | None) -> Outcome:
+def _of_job(observed: Observed, task: Task, job: Job | None) -> TaskState:
     if job is None:
-        return Outcome(Stage.ABSENT, detail=_next(task))
+        return TaskState(Stage.ABSENT, detail=_next(task))
     if task.claim and (not of_claim(job, observed.claim) or (observed.claim is None and job.complete)):
-        return Outcome(Stage.LOST)
+        return TaskState(Stage.LOST)
     if _outdated(job, task) and (job.failed or not any(pod.started for pod in job.pods)):
-        return Outcome(Stage.LOST)
+        return TaskState(Stage.LOST)
     # Containers that others add may run on, or end with an error: neither says anything of the work.
     verdicts = [pod.verdict for pod in job.pods if pod.succeeded and pod.verdict]
     if verdicts:
-        return _outcome(verdicts[0], task.name)
+        return _of_verdict(verdicts[0], task.name)
     if job.complete:
         # The pod is gone, and the verdict with it: it runs again.
-        return Outcome(Stage.LOST)
+        return TaskState(Stage.LOST)
     if job.failed or any(pod.held_by for pod in job.pods):
-        return Outcome(Stage.BROKEN, detail=_failure(job))
-    return Outcome(Stage.RUNNING, detail=_running(observed, task, job))
+        return TaskState(Stage.BROKEN, detail=_failure(job))
+    return TaskState(Stage.RUNNING, detail=_running(observed, task, job))
 
 
 def _outdated(job: Job, task: Task) -> bool:
@@ -163,11 +163,11 @@ def _to_try_again(check: Check, job: str) -> Check:
     return check.model_copy(update={"message": message})
 
 
-def _outcome(verdict: Verdict, name: str) -> Outcome:
+def _of_verdict(verdict: Verdict, name: str) -> TaskState:
     if verdict.error:
         detail = f"{name} reported no verdict that this operator can read ({verdict.error}): delete it to try again"
-        return Outcome(Stage.BROKEN, detail=detail)
-    return Outcome(Stage.DONE, verdict=verdict.text, checks=verdict.checks, folder=verdict.folder)
+        return TaskState(Stage.BROKEN, detail=detail)
+    return TaskState(Stage.DONE, verdict=verdict.text, checks=verdict.checks, folder=verdict.folder)
 
 
 def _failure(job: Job) -> str:

@@ -10,7 +10,7 @@ from tandem.accept import Accepted, accept
 from tandem.accept.storage import several
 from tandem.engines import engine_of
 from tandem.rollout.decide import decide
-from tandem.rollout.observed import Claim, Observed
+from tandem.rollout.observed import CacheClaim, Observed
 from tandem.settings import Settings
 
 LLMAPI = """
@@ -156,7 +156,7 @@ def test_what_gpus_have_means_nothing_on_cpus(settings: Settings) -> None:
 def test_the_claim_that_is_there_decides(
     changes: dict[str, Any], modes: tuple[str, ...], refused: bool, settings: Settings
 ) -> None:
-    observed = Observed(claim=Claim("c", access_modes=modes, made_by_us=True))
+    observed = Observed(claim=CacheClaim("c", access_modes=modes, made_by_us=True))
     decision = decide(parse(LLMAPI, **changes), settings, observed)
     assert (decision.refusal is not None and decision.refusal.reason == "CacheNotShareable") is refused
 

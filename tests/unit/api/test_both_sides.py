@@ -8,7 +8,7 @@ from tandem.api import bounds, ports
 from tandem.api.decoding import DecodingType
 from tandem.api.types import Source, Thinking
 from tandem.api.types.service import ToolCalls
-from tandem.cli.admission import Problem, problems, without_nulls
+from tandem.cli.admission import ManifestProblem, problems, without_nulls
 from tandem.render.v1.openai import _thinking
 from tandem_fetcher import cli as fetcher
 from tandem_fetcher import uri as fetched
@@ -138,7 +138,7 @@ def test_roots_have_one_grammar(text: str, taken: bool) -> None:
     assert (not refused(text), downloads(text)) == (taken, taken)
 
 
-def refused(uri: str) -> list[Problem]:
+def refused(uri: str) -> list[ManifestProblem]:
     """What the resource's rules say of it."""
     spec = {"target": {"model": {"uri": uri}}}
     found = problems(without_nulls({"metadata": {"name": "x"}, "spec": spec}), fits=False)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem.cluster.claim import EVERYWHERE, HERE, LEASE_ANNOTATION
+from tandem.cluster.sole_operator import EVERYWHERE, HERE, LEASE_ANNOTATION
 
 from .conftest import NAMESPACED, Helm, Object, Values, notes, only
 

@@ -22,7 +22,7 @@ from support.serving.openai import FakeTriton, lifespan, listening, tokenizer_fo
 from tandem.cli import app as commands
 from tandem.client.chat import app
 from tandem.client.chat.app import Conversation, converse, figures
-from tandem.client.chat.endpoint import Access, Answer, ChatEndpoint
+from tandem.client.chat.endpoint import ChatAnswer, ChatEndpoint, EndpointAccess
 from tandem.client.generate.cluster import Found
 from tandem_serving.openai.access import ApiKeys
 from tandem_serving.openai.metrics import Metrics
@@ -131,7 +131,7 @@ def typed(*lines: str | type[BaseException]) -> Callable[[], Awaitable[str]]:
 
 async def talk(url: str, *lines: str | type[BaseException]) -> tuple[Conversation, str, str]:
     out, notes = Console(file=io.StringIO(), width=200), Console(file=io.StringIO(), width=200)
-    async with ChatEndpoint(Access(f"{url}/v1")) as endpoint:
+    async with ChatEndpoint(EndpointAccess(f"{url}/v1")) as endpoint:
         conversation = Conversation(endpoint, {"model": await endpoint.model()}, "", out, notes)
         await converse(conversation, typed(*lines), notes)  # type: ignore[arg-type]
     return conversation, out.file.getvalue(), notes.file.getvalue()  # type: ignore[attr-defined]
@@ -169,7 +169,7 @@ class PressesCtrlC(io.StringIO):
 async def test_ctrl_c_ends_the_answer_and_what_came_is_kept(folder: Path) -> None:
     out, notes = Console(file=PressesCtrlC()), Console(file=io.StringIO())
     with listening(served(Hangs(), folder)) as url:
-        async with ChatEndpoint(Access(f"{url}/v1")) as endpoint:
+        async with ChatEndpoint(EndpointAccess(f"{url}/v1")) as endpoint:
             conversation = Conversation(endpoint, {"model": "m"}, "", out, notes)
             assert not await asyncio.wait_for(conversation.say("go on"), 60)
     assert conversation.messages[-1] == {"role": "assistant", "content": "begun"}
@@ -215,8 +215,10 @@ def test_a_service_without_an_endpoint_says_so(forwarded: Callable[[str, str], N
 
 
 def test_what_is_not_known_of_an_answer_is_left_out() -> None:
-    assert figures(Answer()) == ""
-    assert figures(Answer(seconds=2, first_seconds=0.5, tokens=20)) == "20 tokens, 10.0 tokens/s, first token 0.50 s"
+    assert figures(ChatAnswer()) == ""
+    assert (
+        figures(ChatAnswer(seconds=2, first_seconds=0.5, tokens=20)) == "20 tokens, 10.0 tokens/s, first token 0.50 s"
+    )
 
 
 class Terminal:

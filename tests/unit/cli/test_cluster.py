@@ -12,7 +12,7 @@ import pytest
 from tandem.api import GROUP, PLURAL
 from tandem.client.generate import cluster
 from tandem.client.generate.cluster import Found, find_available, port_forward, read_service
-from tandem.client.kubectl import Answer, ClusterError, connected, explain
+from tandem.client.kubectl import ClusterError, KubectlOutput, connected, explain
 from tandem.metrics_server.trust import OWN_API_SERVICE
 
 
@@ -129,7 +129,7 @@ def test_what_was_named_is_to_be_checked(option: str) -> None:
 
 
 def test_kubectl_s_own_mark_of_an_error_is_not_repeated() -> None:
-    assert Answer(1, "", "warning: x\nerror: stat /no/file").error == "stat /no/file"
+    assert KubectlOutput(1, "", "warning: x\nerror: stat /no/file").error == "stat /no/file"
 
 
 class FakeKubectl:

@@ -8,13 +8,13 @@ from support.conforming import CHANGES, WRONG, Faults, Server
 from tandem.client.conformance import cases, soak, subject
 from tandem.client.conformance.cases import CASES
 from tandem.client.conformance.exactness import EPSILON, TIE_TEMPERATURE, Tie, tie
-from tandem.client.conformance.results import Outcome, Result
+from tandem.client.conformance.results import CaseOutcome, CaseResult
 from tandem.client.conformance.subject import Alone
 
-VERIFIED, BROKE, NOT_APPLICABLE = Outcome
+VERIFIED, BROKE, NOT_APPLICABLE = CaseOutcome
 
 
-async def run(name: str, faults: Faults | None = None, mode: str = "BLS", *, alone: bool = True) -> Result:
+async def run(name: str, faults: Faults | None = None, mode: str = "BLS", *, alone: bool = True) -> CaseResult:
     return await CASES[name](Server(faults, mode).subject(alone=alone))
 
 
@@ -101,7 +101,7 @@ TABLE = [
     ("faults", "name", "outcome", "says"), [row[1:] for row in TABLE], ids=[f"{row[0]}: {row[2]}" for row in TABLE]
 )
 async def test_a_broken_promise(
-    faults: Faults, name: str, outcome: Outcome, says: str, monkeypatch: pytest.MonkeyPatch
+    faults: Faults, name: str, outcome: CaseOutcome, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if faults.hangs:
         monkeypatch.setattr(subject, "ANSWER_SECONDS", 0.01)
@@ -149,7 +149,9 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("name", "outcome", "says"), ALONE)
-async def test_without_the_target_alone_rows_are_compared_with_one(name: str, outcome: Outcome, says: str) -> None:
+async def test_without_the_target_alone_rows_are_compared_with_one(
+    name: str, outcome: CaseOutcome, says: str
+) -> None:
     found = await run(name, alone=False)
     assert (found.outcome, says in found.detail) == (outcome, True)
 

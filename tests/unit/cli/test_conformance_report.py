@@ -11,7 +11,7 @@ import pytest
 from support.conforming import Faults, Server
 from tandem.client.conformance import app, facts, watch
 from tandem.client.conformance.app import ConformancePlan, conformance
-from tandem.client.conformance.results import Outcome
+from tandem.client.conformance.results import CaseOutcome
 from tandem.client.conformance.watch import Moment, health, moment, sums
 from tandem.client.generate.app import Endpoint
 from tandem.client.generate.errors import UnreachableError
@@ -159,26 +159,26 @@ QUIET = {"tandem_faults_total": 1.0, "tandem_engine_call_failures_total": 0.0, "
 ENDED = {"exitCode": 137, "reason": "OOMKilled"}
 HEALTH = [
     # last moment, outcome, what its detail holds
-    (Moment({"a": 1}, QUIET), Outcome.VERIFIED, "of restarts and counters of faults"),
+    (Moment({"a": 1}, QUIET), CaseOutcome.VERIFIED, "of restarts and counters of faults"),
     (
         Moment({"a": 2}, QUIET, ["exit code 137 (OOMKilled)"]),
-        Outcome.BROKE,
+        CaseOutcome.BROKE,
         "started again: exit code 137 (OOMKilled)",
     ),
-    (Moment({"b": 0}, QUIET), Outcome.BROKE, "server pods are gone"),
-    (Moment({"a": 1, "b": 0}, QUIET), Outcome.VERIFIED, "of restarts and counters of faults"),
-    (Moment({"a": 1}, {**QUIET, "tandem_faults_total": 3.0}), Outcome.BROKE, "tandem_faults_total grew by 2"),
+    (Moment({"b": 0}, QUIET), CaseOutcome.BROKE, "server pods are gone"),
+    (Moment({"a": 1, "b": 0}, QUIET), CaseOutcome.VERIFIED, "of restarts and counters of faults"),
+    (Moment({"a": 1}, {**QUIET, "tandem_faults_total": 3.0}), CaseOutcome.BROKE, "tandem_faults_total grew by 2"),
     (
-        *(Moment({"a": 1}, {**QUIET, "tandem_engine_call_failures_total": 1.0}), Outcome.BROKE),
+        *(Moment({"a": 1}, {**QUIET, "tandem_engine_call_failures_total": 1.0}), CaseOutcome.BROKE),
         "tandem_engine_call_failures_total grew by 1",
     ),
-    (Moment({"a": 1}, None), Outcome.VERIFIED, "of restarts alone: metrics were not read"),
-    (Moment({"a": 2}, None), Outcome.BROKE, "metrics were not read"),
+    (Moment({"a": 1}, None), CaseOutcome.VERIFIED, "of restarts alone: metrics were not read"),
+    (Moment({"a": 2}, None), CaseOutcome.BROKE, "metrics were not read"),
 ]
 
 
 @pytest.mark.parametrize(("last", "outcome", "says"), HEALTH, ids=str)
-def test_health(last: Moment, outcome: Outcome, says: str) -> None:
+def test_health(last: Moment, outcome: CaseOutcome, says: str) -> None:
     found = health([Moment({"a": 1}, QUIET), last])
     assert (found.outcome, says in found.detail) == (outcome, True), found.detail
 

@@ -17,17 +17,17 @@ from tandem.api.wire import Object
 from tandem.cli import app
 from tandem.cli.doctor import cluster, service
 from tandem.cli.doctor.cluster import DEFINITION, GROUPS, KEDA, RIGHTS
-from tandem.cli.doctor.facts import Facts, Finding, One, State, Unread
+from tandem.cli.doctor.facts import CheckFinding, CheckState, ClusterFacts, One, Unread
 from tandem.cli.doctor.references import named
 from tandem.cli.doctor.report import examine, failed, verdict
 from tandem.settings import load_settings
 
-OK, WARN, FAIL = State.OK, State.WARN, State.FAIL
+OK, WARN, FAIL = CheckState.OK, CheckState.WARN, CheckState.FAIL
 FORBIDDEN = Unread("Forbidden: jane may not")
 ESTABLISHED = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
 
 
-def only(findings: Any) -> Finding:
+def only(findings: Any) -> CheckFinding:
     (finding,) = findings
     return finding  # type: ignore[no-any-return]
 
@@ -81,7 +81,7 @@ def quota(hard: str, used: str, name: str = "requests.nvidia.com/gpu") -> Object
 
 
 NFS, DISK = storage_class("shared", "nfs.csi.k8s.io"), storage_class("disk", "ebs.csi.aws.com", True)
-CLUSTER: list[tuple[str, Any, dict[str, Any], State, str]] = [
+CLUSTER: list[tuple[str, Any, dict[str, Any], CheckState, str]] = [
     # reason, check, facts, state, part of the message
     ("new enough", cluster.kubernetes, {"version": version("v1.36.2")}, OK, "v1.36.2"),
     ("a provider's minor", cluster.kubernetes, {"version": version("v1.33+.2-gke")}, OK, "v1.33"),
@@ -142,8 +142,8 @@ CLUSTER: list[tuple[str, Any, dict[str, Any], State, str]] = [
 
 
 @pytest.mark.parametrize(("reason", "check", "facts", "state", "part"), CLUSTER, ids=[row[0] for row in CLUSTER])
-def test_the_cluster(reason: str, check: Any, facts: dict[str, Any], state: State, part: str) -> None:
-    found = only(check(Facts(**facts)))
+def test_the_cluster(reason: str, check: Any, facts: dict[str, Any], state: CheckState, part: str) -> None:
+    found = only(check(ClusterFacts(**facts)))
     assert found.state is state, found
     assert part in found.message
 
@@ -152,14 +152,14 @@ def test_gpus_without_labels_cannot_be_chosen_by_product() -> None:
     bare = node()
     del bare["metadata"]["labels"]["nvidia.com/gpu.product"]
     first, second = cluster.gpus(
-        Facts(nodes=[bare, node("b", 8, **{"nvidia.com/cuda.driver-version.full": "570.1"})])
+        ClusterFacts(nodes=[bare, node("b", 8, **{"nvidia.com/cuda.driver-version.full": "570.1"})])
     )
     assert (first.state, "driver 570.1" in first.message) == (OK, True)
     assert (second.state, second.message.startswith("gpu-1 has no label")) == (WARN, True)
 
 
 def test_what_only_some_services_need_is_no_fault() -> None:
-    found = [*cluster.optional(Facts(definitions={KEDA: None, GROUPS: definition()}))]
+    found = [*cluster.optional(ClusterFacts(definitions={KEDA: None, GROUPS: definition()}))]
     assert [(each.check, each.state) for each in found] == [
         ("KEDA", OK),
         ("Prometheus Operator", OK),
@@ -174,26 +174,26 @@ GPUS = {"runtime__profile": "trtllm-26.07", "target__tensorParallelSize": 4, **H
 H200 = {"placement": {"gpu": {"product": ["NVIDIA-H200"]}}}
 
 
-def facts(changes: dict[str, Any], **found: Any) -> Facts:
+def facts(changes: dict[str, Any], **found: Any) -> ClusterFacts:
     """Of the quickstart with changes."""
     made: SpeculativeInferenceService = parse(QUICKSTART, **changes)
-    return Facts(service=made, profile=load_settings().profile(made.spec.runtime.profile), **found)
+    return ClusterFacts(service=made, profile=load_settings().profile(made.spec.runtime.profile), **found)
 
 
 def claim(*modes: str, phase: str = "Bound") -> Object:
     return {"spec": {"accessModes": [*modes]}, "status": {"phase": phase}}
 
 
-def told(kind: str, status: str, reason: str = "R") -> Facts:
+def told(kind: str, status: str, reason: str = "R") -> ClusterFacts:
     """Of the quickstart, whose status has a condition."""
     made = parse(QUICKSTART)
     condition = {"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "now"}
     status_of_it = type(made.status).model_validate({"conditions": [condition]})
-    return Facts(service=made.model_copy(update={"status": status_of_it}))
+    return ClusterFacts(service=made.model_copy(update={"status": status_of_it}))
 
 
 GOES = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
-SERVICE: list[tuple[str, Any, Facts, State, str]] = [
+SERVICE: list[tuple[str, Any, ClusterFacts, CheckState, str]] = [
     ("RWX", service.claim, facts(HUB, claim=claim("ReadWriteMany")), OK, "Bound, ReadWriteMany"),
     ("one node", service.claim, facts(HUB, claim=claim("ReadWriteOnce")), OK, "ReadWriteOnce"),
     (
@@ -252,7 +252,7 @@ SERVICE: list[tuple[str, Any, Facts, State, str]] = [
 
 
 @pytest.mark.parametrize(("reason", "check", "given", "state", "part"), SERVICE, ids=[row[0] for row in SERVICE])
-def test_a_service(reason: str, check: Any, given: Facts, state: State, part: str) -> None:
+def test_a_service(reason: str, check: Any, given: ClusterFacts, state: CheckState, part: str) -> None:
     found = only(check(given))
     assert found.state is state, found
     assert part in found.message
@@ -323,7 +323,7 @@ def test_all_that_a_service_names() -> None:
 
 PULL = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "x"}]}}}
 KEY = {"jobs": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "a"}}}]}}
-REFERENCES: list[tuple[str, dict[str, Any], One, State, str]] = [
+REFERENCES: list[tuple[str, dict[str, Any], One, CheckState, str]] = [
     ("a pull secret", PULL, {"type": "kubernetes.io/dockerconfigjson"}, OK, "x (podTemplate"),
     ("an old pull secret", PULL, {"type": "kubernetes.io/dockercfg"}, OK, "x (podTemplate"),
     ("of the wrong type", PULL, {"type": "Opaque"}, FAIL, "is of type Opaque: make it of type"),
@@ -337,7 +337,7 @@ REFERENCES: list[tuple[str, dict[str, Any], One, State, str]] = [
 @pytest.mark.parametrize(
     ("reason", "changes", "secret", "state", "part"), REFERENCES, ids=[row[0] for row in REFERENCES]
 )
-def test_references(reason: str, changes: dict[str, Any], secret: One, state: State, part: str) -> None:
+def test_references(reason: str, changes: dict[str, Any], secret: One, state: CheckState, part: str) -> None:
     found = only(service.references(facts(changes, secrets={"x": secret})))
     assert (found.state, found.check) == (state, "registry" if changes is PULL else "Secret")
     assert part in found.message
@@ -345,12 +345,12 @@ def test_references(reason: str, changes: dict[str, Any], secret: One, state: St
 
 def test_a_failure_fails_and_a_warning_does_not() -> None:
     every = examine(
-        Facts(version=version("v1.36.0"), definitions={DEFINITION: definition()}, operators=[deployment()])
+        ClusterFacts(version=version("v1.36.0"), definitions={DEFINITION: definition()}, operators=[deployment()])
     )
     assert not failed(every)
     assert failed(every, strict=True)
     assert verdict(every) == "0 failures, 3 warnings"
-    assert failed(examine(replace(Facts(), operators=[])))
+    assert failed(examine(replace(ClusterFacts(), operators=[])))
 
 
 SCRIPT = """#!/bin/bash

@@ -13,7 +13,7 @@ from support.live_services import SERVICE
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import app, services, status, top
 from tandem.cli.doctor import report
-from tandem.cli.doctor.facts import State, ok
+from tandem.cli.doctor.facts import CheckState, ok
 from tandem.cli.reference import DOCTOR, STATUS, SUMMARY, TOP, cli_reference
 
 PAGE = Path(__file__).parents[3] / "docs/reference/cli.md"
@@ -47,4 +47,4 @@ def test_each_field_for_programs_is_documented(name: str, documented: set[str], 
 
 
 def test_the_states_of_a_finding_are_documented() -> None:
-    assert all(f"`{state}`" in DOCTOR["findings"] for state in State)
+    assert all(f"`{state}`" in DOCTOR["findings"] for state in CheckState)

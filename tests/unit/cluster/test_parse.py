@@ -10,6 +10,7 @@ from support.world import GOOD, HUB, World, applied, bring_up, fetched, job_pod,
 from tandem import children, names
 from tandem.cluster import parse as parsed
 from tandem.cluster.pods import ended_well
+from tandem.render import LATEST, Record, render
 from tandem.rollout.observed import ChildCondition
 from tandem.settings import Settings
 
@@ -28,7 +29,7 @@ def test_what_the_operator_applied_is_read_back(settings: Settings) -> None:
     observed = world.observed()
     (stored,) = observed.revisions
     assert decision.revision and stored.digest == decision.revision.digest
-    assert observed.rendered(stored.digest) == decision.revision
+    assert stored.record and render(stored.record) == decision.revision
     (result,) = observed.results
     assert (result.component, result.verdict.text) == (names.PREFLIGHT, GOOD)
     assert observed.live_revision == stored.digest
@@ -49,6 +50,18 @@ def test_revisions_and_results_come_newest_first() -> None:
 def test_a_record_that_cannot_be_read_is_none(data: dict[str, str]) -> None:
     (stored,) = parsed.revisions([configmap("svc-1", names.REVISION, data, **{names.LABEL_REVISION: "1"})])
     assert (stored.record, stored.digest) == (None, "1")
+
+
+def test_a_record_of_a_newer_renderer_is_none(settings: Settings) -> None:
+    profile = settings.profile("reference")
+    assert profile
+    record = Record(renderer="v9", serving_image="s", profile=profile, spec=parse(QUICKSTART).spec)
+    data = {"record.json": record.model_dump_json(by_alias=True)}
+    (stored,) = parsed.revisions([configmap("svc-1", names.REVISION, data)])
+    assert stored.record is None
+    data = {"record.json": record.model_copy(update={"renderer": LATEST}).model_dump_json(by_alias=True)}
+    (stored,) = parsed.revisions([configmap("svc-1", names.REVISION, data)])
+    assert stored.record is not None
 
 
 @pytest.mark.parametrize("data", [{}, {"verdict.json": "Killed"}])

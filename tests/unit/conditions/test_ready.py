@@ -16,7 +16,7 @@ from tandem.conditions.situation import Situation
 from tandem.errors import Refused
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Observed
-from tandem.rollout.tasks import MOST_CHARACTERS, Outcome, Stage, Step
+from tandem.rollout.tasks import MOST_CHARACTERS, Stage, Step, TaskState
 from tandem.rollout.verdict import Check
 from tandem.settings import Settings
 
@@ -249,7 +249,7 @@ def test_a_check_that_is_unknown(
     observed = Observed()
     before = decide(service, settings, observed)
     check = Check(type="PairCompatible", status=verdict, reason="Odd", message="")
-    steps = [Step(step.task, Outcome(Stage.DONE, checks=(check,))) for step in before.steps]
+    steps = [Step(step.task, TaskState(Stage.DONE, checks=(check,))) for step in before.steps]
     found = conditions(status(Situation(service, replace(before, steps=tuple(steps)), observed, NOW)))
     assert found["PairCompatible"]["status"] == verdict
     assert found["Ready"]["reason"] == reason

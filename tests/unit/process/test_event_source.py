@@ -60,7 +60,7 @@ async def test_a_service_that_may_not_be_read_is_no_defect(
     alone = settings.model_copy(update={"lease": LeaseSettings(enabled=False)})
     operator = Operator(ForbiddingApi(), alone)  # type: ignore[arg-type]  # a fake of the part that is used
     operator._leadership.acquired.set()
-    operator._claim.ours.set()
+    operator._sole_operator.ours.set()
     await operator._handle(Key("gone", "svc"))
     assert [(r.levelname, r.exc_info) for r in caplog.records if r.name == "tandem.process.operator"] == [
         ("WARNING", None)

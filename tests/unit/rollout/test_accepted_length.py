@@ -83,7 +83,7 @@ class Story:
     @property
     def revisions(self) -> set[str]:
         """Digests of the revisions that are kept."""
-        return set(self.world.observed().records)
+        return {stored.digest for stored in self.world.observed().revisions}
 
 
 @pytest.fixture

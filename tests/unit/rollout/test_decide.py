@@ -14,7 +14,7 @@ from tandem.children.desired import Desired
 from tandem.children.metadata import identity
 from tandem.render import PodDefaults, Record
 from tandem.rollout.decide import decide
-from tandem.rollout.observed import Claim, Live, Observed, Workload
+from tandem.rollout.observed import CacheClaim, Live, Observed, Workload
 from tandem.rollout.tasks import Stage
 from tandem.settings import PullSecret, Settings
 
@@ -104,9 +104,9 @@ def test_what_serves_is_left_alone_where_its_revision_is_not_known(settings: Set
 
 def test_the_claim_is_made_where_there_is_none(settings: Settings) -> None:
     service = parse(QUICKSTART, **CACHED)
-    for claim, made in ((None, True), (Claim(made_by_us=True), False)):
+    for claim, made in ((None, True), (CacheClaim(made_by_us=True), False)):
         assert bool(decide(service, settings, Observed(claim=claim)).desired.cache_claim) is made
-    refused = decide(service, settings, Observed(claim=Claim())).refusal
+    refused = decide(service, settings, Observed(claim=CacheClaim())).refusal
     assert refused and refused.reason == "CacheNotManagedByTandem"
 
 
@@ -137,7 +137,7 @@ def test_a_check_that_refuses_holds_back_the_servers(
     world.step(service)
     world.finish_preflight(GOOD.replace('"True", "reason": "TokenizersEqual"', '"False", "reason": "Odd"'))
     decision = decide(service, settings, world.observed())
-    assert [step.outcome.stage for step in decision.steps] == [Stage.DONE]
+    assert [step.state.stage for step in decision.steps] == [Stage.DONE]
     assert decision.desired.workload is None
     assert decision.desired.results, "the verdict is kept"
     assert replace(decision, steps=()).passed

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 import tandem
-from support.services import QUICKSTART, parse
 from tandem import names
-from tandem.render import LATEST, Record
-from tandem.rollout.observed import Claim, Live, Observed, Server, StoredRevision, Workload
-from tandem.settings import Settings
+from tandem.rollout.observed import CacheClaim, Live, Observed, Server, Workload
 
 SERVERS = [
     Server("a", "r1", ready=True),
@@ -40,19 +37,6 @@ def test_children_are_known_by_kind_and_name() -> None:
     assert observed.child("Deployment", "svc-server") is None
 
 
-def test_a_revision_of_a_newer_renderer_is_not_ours_to_render(settings: Settings) -> None:
-    profile = settings.profile("reference")
-    assert profile
-    ours = Record(renderer=LATEST, serving_image="s", profile=profile, spec=parse(QUICKSTART).spec)
-    records = {"ours": ours, "newer": ours.model_copy(update={"renderer": "v9"}), "unreadable": None}
-    observed = Observed(
-        revisions=[StoredRevision(Live("ConfigMap", name), name, record) for name, record in records.items()]
-    )
-    assert observed.records.keys() == {"ours"}
-    assert observed.rendered("ours") is not None
-    assert observed.rendered("newer") is None
-
-
 # The claim that a service uses, and whether time alone may change it: claims are not watched.
 @pytest.mark.parametrize(
     ("name", "claim", "awaited"),
@@ -60,11 +44,11 @@ def test_a_revision_of_a_newer_renderer_is_not_ours_to_render(settings: Settings
         ("", None, False),
         (names.CACHE_CLAIM, None, False),  # it was made this moment
         ("mine", None, True),
-        ("mine", Claim(), False),
-        (names.CACHE_CLAIM, Claim(deleting=True), True),
+        ("mine", CacheClaim(), False),
+        (names.CACHE_CLAIM, CacheClaim(deleting=True), True),
     ],
 )
-def test_a_claim_that_comes_or_goes_is_looked_at_again(name: str, claim: Claim | None, awaited: bool) -> None:
+def test_a_claim_that_comes_or_goes_is_looked_at_again(name: str, claim: CacheClaim | None, awaited: bool) -> None:
     assert Observed(claim_name=name, claim=claim).awaits_claim is awaited
 
 

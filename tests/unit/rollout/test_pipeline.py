@@ -14,7 +14,6 @@ from tandem.children import Task
 from tandem.children.prune import prune_pod
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
-from tandem.engines import engine_of
 from tandem.render import LATEST, Record, render
 from tandem.render.latest import pod_security
 from tandem.rollout.observed import Observed
@@ -227,11 +226,7 @@ def made_tasks(service: SpeculativeInferenceService, settings: Settings) -> list
     )
     revision = render(record)
     fetches, builds = fetch_tasks(service, settings, Observed()), build_tasks(service, settings, revision)
-    return [
-        *fetches.values(),
-        *builds.values(),
-        preflight_task(service, settings, engine_of(record.spec, record.profile), revision),
-    ]
+    return [*fetches.values(), *builds.values(), preflight_task(service, settings, revision)]
 
 
 def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
@@ -414,12 +409,12 @@ def test_a_job_that_gets_no_pod_says_where_to_look(world: World) -> None:
     """A quota, or an admission webhook, that keeps its pods from being made is told in the Job's Events alone."""
     service = parse(QUICKSTART)
     decision, _ = world.step(service)
-    made = [step.outcome.detail for step in decision.steps]
+    made = [step.state.detail for step in decision.steps]
     decision, _ = world.step(service)
     (step,) = decision.steps
-    assert step.outcome.detail.endswith(f"if it gets no pod, see kubectl describe job {step.task.name}")
-    assert [step.outcome.detail] == made, "no write of the status for each moment that a Job waits for its pod"
+    assert step.state.detail.endswith(f"if it gets no pod, see kubectl describe job {step.task.name}")
+    assert [step.state.detail] == made, "no write of the status for each moment that a Job waits for its pod"
     (name,) = world.jobs()
     world.pods = [job_pod(world.objects["Job", name], "", "Running")]
     decision, _ = world.step(service)
-    assert decision.steps[0].outcome.detail == f"Job {name} checks the models"
+    assert decision.steps[0].state.detail == f"Job {name} checks the models"

@@ -195,7 +195,7 @@ def test_a_verdict_that_is_no_verdict_stalls_and_is_not_repeated(
     world.finish_preflight(message)
     decision, done = world.step(service)
     assert done == []
-    assert [step.outcome.stage for step in decision.steps] == [Stage.BROKEN]
+    assert [step.state.stage for step in decision.steps] == [Stage.BROKEN]
     assert findings(world, service, decision)["Stalled"] == "True/PreflightFailed"
 
 

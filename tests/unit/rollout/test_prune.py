@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,17 +57,6 @@ def test_a_revision_that_cannot_be_read_stops_everything() -> None:
     }
     with pytest.raises(UnknownReferences, match="ConfigMap svc-1 is of another version"):
         kept(parsed.revisions([strange]), [])
-
-
-def test_a_revision_of_an_unknown_renderer_stops_everything(settings: Settings) -> None:
-    """Which engines it uses, its own renderer knows alone."""
-    world = World(settings)
-    world.step(parse(QUICKSTART))
-    (stored,) = world.observed().revisions
-    assert stored.record
-    newer = replace(stored, record=stored.record.model_copy(update={"renderer": "v9"}))
-    with pytest.raises(UnknownReferences, match=f"ConfigMap {stored.live.name} is of another version"):
-        kept([newer], [])
 
 
 def test_a_download_that_cannot_be_read_stops_everything() -> None:

@@ -8,14 +8,14 @@ import pytest
 from tandem import names
 from tandem.api.conditions import ConditionType, ServingReason
 from tandem.children import Task
-from tandem.rollout.observed import Claim, Job, Live, Observed, Problem, Result, TaskPod
-from tandem.rollout.tasks import Outcome, Stage, Step, observe_task
+from tandem.rollout.observed import CacheClaim, Job, Live, Observed, Problem, TaskPod, TaskResult
+from tandem.rollout.tasks import Stage, Step, TaskState, observe_task
 from tandem.rollout.verdict import Verdict, parse_verdict
 
 TASK = Task(
     "svc", names.FETCH, "0123456789", {"containers": []}, (ConditionType.MODELS_READY,), "downloads a", claim="cache"
 )
-CLAIM = Claim(uid="claim-1", created="2026-01-01T00:00:00Z")
+CLAIM = CacheClaim(uid="claim-1", created="2026-01-01T00:00:00Z")
 FOLDER = "/cache/models/" + "a" * 32
 
 
@@ -24,8 +24,8 @@ def verdict(status: str = "True", reason: str = "Fetched", **more: str) -> Verdi
     return parse_verdict(json.dumps({"checks": [check], "path": FOLDER.removeprefix("/cache/"), **more}))
 
 
-def result(said: Verdict, created: str = "2026-01-02T00:00:00Z", refill: bool = False) -> Result:
-    return Result(Live("ConfigMap", TASK.name, created), names.FETCH, said, claim="claim-1", refill=refill)
+def result(said: Verdict, created: str = "2026-01-02T00:00:00Z", refill: bool = False) -> TaskResult:
+    return TaskResult(Live("ConfigMap", TASK.name, created), names.FETCH, said, claim="claim-1", refill=refill)
 
 
 JOB = Job(Live("Job", TASK.name, "2026-01-01T00:00:01Z"), pod_digest=TASK.pod_digest, claim="claim-1")
@@ -88,9 +88,9 @@ ROWS: list[tuple[str, Observed, Stage, str]] = [
 
 @pytest.mark.parametrize(("reason", "observed", "stage", "words"), ROWS, ids=[row[0] for row in ROWS])
 def test_where_a_task_stands(reason: str, observed: Observed, stage: Stage, words: str) -> None:
-    outcome = observe_task(replace(observed, claim=CLAIM), TASK)
-    assert outcome.stage is stage, reason
-    assert words in outcome.detail
+    state = observe_task(replace(observed, claim=CLAIM), TASK)
+    assert state.stage is stage, reason
+    assert words in state.detail
 
 
 def test_without_a_claim_what_was_done_in_one_is_lost() -> None:
@@ -106,8 +106,8 @@ def test_without_a_claim_what_was_done_in_one_is_lost() -> None:
     ids=["it has not begun", "it failed", "it works"],
 )
 def test_a_job_of_another_pod_is_made_anew_unless_it_works(job: Job, lost: bool) -> None:
-    outcome = observe_task(Observed(jobs=[job], claim=CLAIM), ELSEWHERE)
-    assert (outcome.stage is Stage.LOST) is lost
+    state = observe_task(Observed(jobs=[job], claim=CLAIM), ELSEWHERE)
+    assert (state.stage is Stage.LOST) is lost
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_which_verdicts_are_kept(task: Task, said: Verdict, kept: bool) -> None:
     job = replace(JOB, complete=True, pods=[replace(DONE, verdict=said)])
     step = Step(task, observe_task(Observed(jobs=[job], claim=CLAIM), task))
     assert step.is_kept is kept
-    assert not Step(task, replace(step.outcome, stale=result(said))).is_kept, "a stale result has its name"
+    assert not Step(task, replace(step.state, stale=result(said))).is_kept, "a stale result has its name"
 
 
 def test_a_refusal_that_may_change_says_how_to_try_again() -> None:
     job = replace(JOB, complete=True, pods=[replace(DONE, verdict=verdict("False"))])
-    outcome = observe_task(Observed(jobs=[job], claim=CLAIM), replace(TASK, refusal_is_final=False))
-    (check,) = outcome.checks
+    state = observe_task(Observed(jobs=[job], claim=CLAIM), replace(TASK, refusal_is_final=False))
+    (check,) = state.checks
     assert check.message.endswith(f"delete the Job {TASK.name} to try again")
-    assert outcome.failed
+    assert state.failed
 
 
 def test_what_passed_is_not_to_be_tried_again() -> None:
@@ -143,9 +143,9 @@ def test_what_passed_is_not_to_be_tried_again() -> None:
 
 
 def test_a_folder_counts_once_the_task_has_passed() -> None:
-    step = Step(TASK, Outcome(Stage.DONE, folder=FOLDER))
+    step = Step(TASK, TaskState(Stage.DONE, folder=FOLDER))
     assert step.folder == FOLDER
-    assert Step(TASK, replace(step.outcome, stage=Stage.BROKEN)).folder == ""
+    assert Step(TASK, replace(step.state, stage=Stage.BROKEN)).folder == ""
 
 
 @pytest.mark.parametrize("path", ["../../etc", "models/", "models/zz", "/etc"])

@@ -8,7 +8,7 @@ import tandem
 from tandem.api import GROUP, PLURAL
 from tandem.api.crd import crd
 from tandem.api.wire import Object
-from tandem.cli.doctor.facts import Facts, Finding, One, Right, Unread, fail, ok, warn
+from tandem.cli.doctor.facts import CheckFinding, ClusterFacts, One, Right, Unread, fail, ok, warn
 from tandem.cli.words import quantity
 from tandem.client.kubectl import API_SERVICE
 from tandem.cluster.manifests import condition, is_true
@@ -48,7 +48,7 @@ RIGHTS = (
 )
 
 
-def kubernetes(facts: Facts) -> Iterator[Finding]:
+def kubernetes(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether the API server is new enough."""
     check = "Kubernetes"
     if not isinstance(facts.version, dict):
@@ -65,7 +65,7 @@ def kubernetes(facts: Facts) -> Iterator[Finding]:
         yield ok(check, str(shown))
 
 
-def definition(facts: Facts) -> Iterator[Finding]:
+def definition(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether the resource is defined, as this command knows it."""
     check, found = "CRD", facts.definitions.get(DEFINITION)
     if found is None:
@@ -78,7 +78,7 @@ def definition(facts: Facts) -> Iterator[Finding]:
         yield _same_fields(check, found)
 
 
-def _same_fields(check: str, live: Object) -> Finding:
+def _same_fields(check: str, live: Object) -> CheckFinding:
     here, there = _fields(_schema(crd())), _fields(_schema(live))
     if missing := sorted(here - there):
         return warn(check, f"it lacks {missing[0]}{_more(missing)}, which this command knows: {UPGRADE}")
@@ -104,7 +104,7 @@ def _fields(schema: Mapping[str, Any], path: str = "") -> set[str]:
     return found | (_fields(schema["items"], f"{path}[].") if "items" in schema else set())
 
 
-def operator(facts: Facts) -> Iterator[Finding]:
+def operator(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether an operator runs, of this version."""
     check = "operator"
     if isinstance(facts.operators, Unread):
@@ -115,7 +115,7 @@ def operator(facts: Facts) -> Iterator[Finding]:
         yield _operator(check, each)
 
 
-def _operator(check: str, deployment: Object) -> Finding:
+def _operator(check: str, deployment: Object) -> CheckFinding:
     meta, status = deployment["metadata"], deployment.get("status", {})
     where, version = f"{meta['namespace']}/{meta['name']}", meta.get("labels", {}).get(VERSION, "?")
     if not status.get("availableReplicas"):
@@ -126,7 +126,7 @@ def _operator(check: str, deployment: Object) -> Finding:
     return ok(check, f"{where} {version}, {counted(status['availableReplicas'], 'pod')} available")
 
 
-def metrics_api(facts: Facts) -> Iterator[Finding]:
+def metrics_api(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether the custom metrics API is served, which HorizontalPodAutoscalers and `tandem top` read."""
     check, found = "custom metrics API", facts.metrics_api
     without = "services do not scale by HorizontalPodAutoscalers, and tandem top shows no load"
@@ -145,7 +145,7 @@ def metrics_api(facts: Facts) -> Iterator[Finding]:
             yield fail(check, f"{by} does not answer: {message}: see its pods; {without}")
 
 
-def optional(facts: Facts) -> Iterator[Finding]:
+def optional(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """What only some services need."""
     for name, (what, needed_for) in OPTIONAL.items():
         found = facts.definitions.get(name)
@@ -157,7 +157,7 @@ def optional(facts: Facts) -> Iterator[Finding]:
             yield ok(what, "installed" if found else f"not installed; only for {needed_for}")
 
 
-def storage(facts: Facts) -> Iterator[Finding]:
+def storage(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether a claim for the cache can be provisioned: by the default class, and for several nodes."""
     check = "StorageClass"
     if isinstance(facts.storage_classes, Unread):
@@ -185,7 +185,7 @@ def _is_default(each: Object) -> bool:
     return bool(each["metadata"].get("annotations", {}).get(DEFAULT_CLASS) == "true")
 
 
-def gpus(facts: Facts) -> Iterator[Finding]:
+def gpus(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """What nodes offer."""
     check = "GPUs"
     if isinstance(facts.nodes, Unread):
@@ -220,7 +220,7 @@ def _drivers(nodes: list[Object]) -> str:
     return f", driver {', '.join(found)}" if found else ""
 
 
-def quotas(facts: Facts) -> Iterator[Finding]:
+def quotas(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Quotas of the namespace that are used up."""
     check = "quota"
     if isinstance(facts.quotas, Unread):
@@ -245,7 +245,7 @@ def spent(quota: Object) -> Iterator[tuple[str, str, str]]:
         yield name, hard, status.get("used", {}).get(name, "0")
 
 
-def permissions(facts: Facts) -> Iterator[Finding]:
+def permissions(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """What this user may do in the namespace."""
     check = "your rights"
     if unknown := [right for right, has in facts.rights.items() if has is None]:
@@ -262,7 +262,7 @@ def _named(right: Right) -> str:
     return f"{right.verb} {right.resource}{f'.{right.group}' if right.group else ''}"
 
 
-def _unread(check: str, found: One | list[Object]) -> Finding:
+def _unread(check: str, found: One | list[Object]) -> CheckFinding:
     why = found.why if isinstance(found, Unread) else "no answer"
     return warn(check, f"not known: {why}")
 

@@ -10,7 +10,7 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How grave a finding is."""
 
     OK = "ok"
@@ -18,11 +18,11 @@ class State(StrEnum):
     FAIL = "fail"
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """What a check found."""
 
     check: str
-    state: State
+    state: CheckState
     message: str
     """What is there; where it is wrong, also what to do."""
 
@@ -49,7 +49,7 @@ class Right(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Facts:
+class ClusterFacts:
     """Objects of the cluster and, where a service is named, those that it names."""
 
     version: One = None
@@ -77,16 +77,16 @@ class Facts:
     """The service's cache."""
 
 
-def ok(check: str, message: str) -> Finding:
+def ok(check: str, message: str) -> CheckFinding:
     """All is well."""
-    return Finding(check, State.OK, message)
+    return CheckFinding(check, CheckState.OK, message)
 
 
-def warn(check: str, message: str) -> Finding:
+def warn(check: str, message: str) -> CheckFinding:
     """Something works less well, or is not known."""
-    return Finding(check, State.WARN, message)
+    return CheckFinding(check, CheckState.WARN, message)
 
 
-def fail(check: str, message: str) -> Finding:
+def fail(check: str, message: str) -> CheckFinding:
     """Something cannot work."""
-    return Finding(check, State.FAIL, message)
+    return CheckFinding(check, CheckState.FAIL, message)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from tandem.api import GROUP, PLURAL
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.doctor.cluster import DEFINITIONS, RIGHTS
-from tandem.cli.doctor.facts import Facts, Listed, One, Right, Unread
+from tandem.cli.doctor.facts import ClusterFacts, Listed, One, Right, Unread
 from tandem.cli.doctor.references import CONFIGMAP, SECRET, named
 from tandem.cli.known_settings import SELECTOR, known_settings
 from tandem.cli.live import parse
@@ -22,7 +22,7 @@ AT_ONCE = 8
 Answer = TypeVar("Answer")
 
 
-async def read(name: str, namespace: str | None, settings_file: Path | None) -> Facts:
+async def read(name: str, namespace: str | None, settings_file: Path | None) -> ClusterFacts:
     """The facts; of the service `name` too, where that is not empty.
 
     Raises:
@@ -46,13 +46,13 @@ async def read(name: str, namespace: str | None, settings_file: Path | None) -> 
         ),
         reader.rights(),
     )
-    facts = Facts(version, definitions, operators, api, classes, nodes, quotas, rights)
+    facts = ClusterFacts(version, definitions, operators, api, classes, nodes, quotas, rights)
     return await _of_service(facts, service, reader, await known_settings(settings_file)) if service else facts
 
 
 async def _of_service(
-    facts: Facts, service: SpeculativeInferenceService, reader: "_Reader", settings: Settings | None
-) -> Facts:
+    facts: ClusterFacts, service: SpeculativeInferenceService, reader: "_Reader", settings: Settings | None
+) -> ClusterFacts:
     wanted = named(service.spec)
     of = {kind: [each.name for each in wanted if each.kind == kind] for kind in (SECRET, CONFIGMAP)}
     secrets, configmaps, claim = await asyncio.gather(

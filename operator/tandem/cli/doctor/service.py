@@ -7,7 +7,7 @@ from tandem.api.conditions import ConditionType
 from tandem.api.types import ServiceSpec
 from tandem.api.wire import Object
 from tandem.cli.doctor.cluster import GROUPS, KEDA, PRODUCT, spent
-from tandem.cli.doctor.facts import Facts, Finding, Unread, fail, ok, warn
+from tandem.cli.doctor.facts import CheckFinding, ClusterFacts, Unread, fail, ok, warn
 from tandem.cli.doctor.references import DOCKER, SECRET, Reference, named
 from tandem.cli.services import state as state_of
 from tandem.cli.words import quantity
@@ -19,7 +19,7 @@ REGISTRY_TYPES = (DOCKER, "kubernetes.io/dockercfg")
 DO_NOT_SCHEDULE = ("NoSchedule", "NoExecute")
 
 
-def state(facts: Facts) -> Iterator[Finding]:
+def state(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """What its own status reports."""
     if facts.service:
         now = state_of(facts.service)
@@ -33,7 +33,7 @@ IMPAIRED = (ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE, Condi
 """Those without which the service answers all the same; so are all others that warn."""
 
 
-def conditions(facts: Facts) -> Iterator[Finding]:
+def conditions(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """What its conditions warn of beside its state: an operator that is at work may be so in vain."""
     judges = {str(kind): warn for kind in ConditionType if kind in IMPAIRED or kind.warns}
     judges |= dict.fromkeys(map(str, BROKEN), fail)
@@ -42,14 +42,14 @@ def conditions(facts: Facts) -> Iterator[Finding]:
             yield judges[each.type](each.type, f"{each.reason}: {each.message}")
 
 
-def profile(facts: Facts) -> Iterator[Finding]:
+def profile(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether its profile is known here, on which the checks of GPUs and storage depend."""
     if facts.service and facts.profile is None:
         name = facts.service.spec.runtime.profile
         yield warn("profile", f"{name} is not known here, so GPUs and storage are not checked: give --settings")
 
 
-def references(facts: Facts) -> Iterator[Finding]:
+def references(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Secrets and ConfigMaps that it names: that they are there, with the key and of the type that it takes."""
     for each in named(facts.service.spec) if facts.service else ():
         check = "registry" if each.type == DOCKER else each.kind
@@ -72,7 +72,7 @@ def _problem(each: Reference, found: Object) -> str:
     return f"has no key {each.key}: add it" if each.key and each.key not in keys else ""
 
 
-def claim(facts: Facts) -> Iterator[Finding]:
+def claim(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether its cache is there, and pods of several nodes can mount it where there may be several."""
     service, check = facts.service, "cache claim"
     engine = engine_of(service.spec, facts.profile) if service and facts.profile else None
@@ -106,7 +106,7 @@ def _phase(claim: Object) -> str:
     return str(claim.get("status", {}).get("phase", "Pending"))
 
 
-def _class(facts: Facts, name: str | None) -> Iterator[Finding]:
+def _class(facts: ClusterFacts, name: str | None) -> Iterator[CheckFinding]:
     if name and not isinstance(facts.storage_classes, Unread):
         there = {each["metadata"]["name"] for each in facts.storage_classes}
         if name not in there:
@@ -114,7 +114,7 @@ def _class(facts: Facts, name: str | None) -> Iterator[Finding]:
             yield fail("StorageClass", f"{name} (storage.cache.storageClassName) is not there; there is {known}")
 
 
-def gpus(facts: Facts) -> Iterator[Finding]:
+def gpus(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether nodes have the GPUs of a replica."""
     if facts.service is None or facts.profile is None or isinstance(facts.nodes, Unread):
         return
@@ -173,7 +173,7 @@ _FILTERS = (
 """What a node must be, as a message goes on after the number that are."""
 
 
-def quota(facts: Facts) -> Iterator[Finding]:
+def quota(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Whether quotas leave room for the GPUs of a replica, while it has none."""
     if facts.service is None or facts.profile is None or isinstance(facts.quotas, Unread):
         return
@@ -190,7 +190,7 @@ def quota(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def needed(facts: Facts) -> Iterator[Finding]:
+def needed(facts: ClusterFacts) -> Iterator[CheckFinding]:
     """Definitions without which it cannot be served as it asks."""
     if facts.service is None:
         return

@@ -14,7 +14,7 @@ from prompt_toolkit import PromptSession
 from rich.console import Console
 
 from tandem import names
-from tandem.client.chat.endpoint import Access, Answer, ChatEndpoint, ChatError, Message
+from tandem.client.chat.endpoint import ChatAnswer, ChatEndpoint, ChatError, EndpointAccess, Message
 from tandem.client.generate.cluster import find_available, port_forward
 from tandem.client.generate.format import printable
 from tandem.client.kubectl import ClusterError
@@ -27,7 +27,7 @@ Ask = Callable[[], Coroutine[Any, Any, str]]
 
 
 @dataclass(frozen=True)
-class Target:
+class ChatTarget:
     """Where the endpoint is: `url` (its base URL), or the service `name` of the current cluster, waited for up to
     `wait_seconds`. `ca`: a file with the certificates that are trusted; without one those of the machine are, and
     over a port-forward none is asked for: the API server has authenticated the way."""
@@ -55,7 +55,7 @@ class Conversation:
         Raises:
             ChatError: the endpoint refuses; then `text` is not part of the conversation.
         """
-        answer = Answer()
+        answer = ChatAnswer()
         asked: Message = {"role": "user", "content": text}
         whole = await _interruptible(self._show(answer, [*self.messages, asked]))
         self.messages += [asked, {"role": "assistant", "content": answer.text}]
@@ -63,7 +63,7 @@ class Conversation:
         self._notes.print(figures(answer) if whole else "interrupted", style="dim", highlight=False)
         return whole
 
-    async def _show(self, shown: Answer, messages: list[Message]) -> None:
+    async def _show(self, shown: ChatAnswer, messages: list[Message]) -> None:
         async with contextlib.aclosing(self._endpoint.answers(self._request, messages)) as answers:
             async for answer in answers:
                 new = printable(answer.text[len(shown.text) :])
@@ -71,7 +71,7 @@ class Conversation:
                 shown.__dict__.update(answer.__dict__)
 
 
-def figures(answer: Answer) -> str:
+def figures(answer: ChatAnswer) -> str:
     """What is known of an answer, on one line. Pure."""
     parts = []
     if answer.tokens is not None and answer.seconds:
@@ -98,7 +98,7 @@ async def _interruptible(work: Coroutine[Any, Any, None]) -> bool:
     return True
 
 
-def chat(target: Target, request: Mapping[str, Any], system: str, message: str | None) -> int:
+def chat(target: ChatTarget, request: Mapping[str, Any], system: str, message: str | None) -> int:
     """The answer to `message`, or without one a conversation; returns the exit code.
 
     Raises:
@@ -110,7 +110,9 @@ def chat(target: Target, request: Mapping[str, Any], system: str, message: str |
     return asyncio.run(_run(target, request, system, message, notes))
 
 
-async def _run(target: Target, request: Mapping[str, Any], system: str, message: str | None, notes: Console) -> int:
+async def _run(
+    target: ChatTarget, request: Mapping[str, Any], system: str, message: str | None, notes: Console
+) -> int:
     async with _connected(target, notes) as access, ChatEndpoint(access) as endpoint:
         named = {**request, "model": await endpoint.model()}
         conversation = Conversation(endpoint, named, system, Console(soft_wrap=True), notes)
@@ -138,11 +140,11 @@ async def converse(conversation: Conversation, ask: Ask, notes: Console) -> None
 
 
 @contextlib.asynccontextmanager
-async def _connected(target: Target, notes: Console) -> AsyncIterator[Access]:
+async def _connected(target: ChatTarget, notes: Console) -> AsyncIterator[EndpointAccess]:
     """The way to the endpoint. Raises ClusterError, ChatError."""
     trust = _trust(target.ca)
     if target.url:
-        yield Access(target.url.rstrip("/"), target.api_key, trust=trust)
+        yield EndpointAccess(target.url.rstrip("/"), target.api_key, trust=trust)
         return
     found = await find_available(target.name, target.namespace, target.wait_seconds, notes.print)
     if not found.openai_url:
@@ -155,7 +157,7 @@ async def _connected(target: Target, notes: Console) -> AsyncIterator[Access]:
     async with port_forward(found, url.port) as address:
         host = f"{names.endpoint(found.name)}.{found.namespace}.svc"
         base = f"{url.scheme}://{address}{url.path}"
-        yield Access(base, target.api_key, host, trust if target.ca else None)
+        yield EndpointAccess(base, target.api_key, host, trust if target.ca else None)
 
 
 def _trust(ca: Path | None) -> ssl.SSLContext:

@@ -23,7 +23,7 @@ class ChatError(TandemError):
 
 
 @dataclass(frozen=True)
-class Access:
+class EndpointAccess:
     """How to reach an endpoint. `url`: its base URL, with /v1; `host`: the name on its certificate, empty: the URL's;
     `trust`: the certificates that are trusted, None: the certificate is not checked."""
 
@@ -34,7 +34,7 @@ class Access:
 
 
 @dataclass
-class Answer:
+class ChatAnswer:
     """An answer as far as it has come. `seconds`: since it was asked for; figures are None before its end, or where
     the endpoint does not report them."""
 
@@ -49,7 +49,7 @@ class Answer:
 class ChatEndpoint:
     """A context manager. Raises ChatError wherever it does not get what it asks for."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: EndpointAccess) -> None:
         self._access = access
 
     async def __aenter__(self) -> Self:
@@ -71,10 +71,10 @@ class ChatEndpoint:
                 break
         raise ChatError(f"{self._access.url}/models names no model: is this the base URL of an OpenAI endpoint?")
 
-    async def answers(self, request: Mapping[str, Any], messages: Sequence[Message]) -> AsyncGenerator[Answer]:
+    async def answers(self, request: Mapping[str, Any], messages: Sequence[Message]) -> AsyncGenerator[ChatAnswer]:
         """The answer to `messages`, each time more of it has come; `request`: the other parameters."""
         options = {"stream": True, "stream_options": {"include_usage": True}}
-        begun, answer = time.monotonic(), Answer()
+        begun, answer = time.monotonic(), ChatAnswer()
         async for line in self._lines("POST", "chat/completions", {**request, **options, "messages": [*messages]}):
             data = line.removeprefix("data:").strip()
             if not line.startswith("data:") or data == "[DONE]":
@@ -102,7 +102,7 @@ class ChatEndpoint:
             ) from error
 
 
-def _add(answer: Answer, event: Mapping[str, Any]) -> None:
+def _add(answer: ChatAnswer, event: Mapping[str, Any]) -> None:
     if error := event.get("error"):
         raise ChatError(str(error.get("message")))
     for choice in event.get("choices", ()):

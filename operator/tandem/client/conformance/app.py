@@ -20,7 +20,7 @@ from tandem.client.conformance import facts
 from tandem.client.conformance.cases import CASES, failed
 from tandem.client.conformance.cluster import Cluster, reach, within
 from tandem.client.conformance.report import Report, as_json, lines
-from tandem.client.conformance.results import Result, broke, not_applicable
+from tandem.client.conformance.results import CaseResult, broke, not_applicable
 from tandem.client.conformance.soak import soak
 from tandem.client.conformance.subject import Alone, Subject
 from tandem.client.conformance.watch import Watch, health
@@ -154,7 +154,7 @@ async def _subject(
     return made
 
 
-Tried = dict[str, Callable[[], Awaitable[Result]]]
+Tried = dict[str, Callable[[], Awaitable[CaseResult]]]
 
 
 def _tried(subject: Subject, plan: ConformancePlan, watch: Watch | None, progress: Progress) -> Tried:
@@ -162,7 +162,7 @@ def _tried(subject: Subject, plan: ConformancePlan, watch: Watch | None, progres
         if watch:
             await watch.look()
 
-    async def healthy() -> Result:
+    async def healthy() -> CaseResult:
         if watch is None:
             return not_applicable("health", "pods are not known by a URL: give the service's name")
         await watch.look()

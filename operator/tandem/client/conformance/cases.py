@@ -1,4 +1,4 @@
-"""What is tried, a function a case: from a `Subject` to a `Result`, whose evidence are requests that fail."""
+"""What is tried, a function a case: from a `Subject` to a `CaseResult`, whose evidence are requests that fail."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from typing import Any
 from tandem.client.conformance.exactness import EPSILON, evidence, short
 from tandem.client.conformance.parameters import PARAMETER_CASES, refusal
 from tandem.client.conformance.prompts import PROMPTS, long_text
-from tandem.client.conformance.results import Outcome, Result, not_applicable, of_problems
+from tandem.client.conformance.results import CaseOutcome, CaseResult, not_applicable, of_problems
 from tandem.client.conformance.subject import Subject, answer, leave, until
 from tandem.client.generate.figures import Completion, first_difference
 from tandem.client.generate.request import Request, Sampling
@@ -32,7 +32,7 @@ SETTLE_SECONDS = 1.0
 """Before the metrics are read: they lag by up to half a second."""
 STOP_LETTERS = re.compile(r"[A-Za-z]{2,}")
 
-Case = Callable[[Subject], Awaitable[Result]]
+Case = Callable[[Subject], Awaitable[CaseResult]]
 Problem = Mapping[str, Any]
 
 
@@ -96,7 +96,7 @@ def refused(prompt: str, why: str) -> Problem:
 def exact(rows: int) -> Case:
     """Greedy text with speculation is that of the target alone, `rows` requests at a time."""
 
-    async def case(subject: Subject) -> Result:
+    async def case(subject: Subject) -> CaseResult:
         name = f"exact-{rows}"
         if rows == 1 and subject.alone is None:
             return not_applicable(name, subject.why_not)
@@ -118,7 +118,7 @@ async def _compared(subject: Subject, requests: Sequence[Request], rows: int) ->
     return found
 
 
-def _judged(name: str, subject: Subject, found: Comparison) -> Result:
+def _judged(name: str, subject: Subject, found: Comparison) -> CaseResult:
     whose = "the target alone" if subject.alone else "one row at a time (there is no target alone to ask)"
     ties = f", {counted(found.near_ties, 'near-tie')} within {EPSILON}" if found.near_ties else ""
     detail = f"{counted(found.tokens, 'token')} as {whose}{ties}"
@@ -130,7 +130,7 @@ def _judged(name: str, subject: Subject, found: Comparison) -> Result:
     return of_problems(name, found.problems, f"compared {detail}" if found.problems else detail, **found.figures)
 
 
-async def sampled(subject: Subject) -> Result:
+async def sampled(subject: Subject) -> CaseResult:
     """Samples with a seed repeat; with another seed they are others."""
     if "seed" in subject.refused:
         return await refusal(subject, "seed", "sampled")
@@ -159,7 +159,7 @@ async def sampled(subject: Subject) -> Result:
     return of_problems("sampled", problems, f"{FEW} prompts, each twice with a seed and once with another")
 
 
-async def mixed(subject: Subject) -> Result:
+async def mixed(subject: Subject) -> CaseResult:
     """Greedy rows stay exact among sampled ones, of other lengths, and rows whose clients leave."""
     name, rows = "mixed", list(enumerate(PROMPTS))
     greedy = [Request(prompt, Sampling(subject.max_tokens)) for i, prompt in rows if i % 2 == 0]
@@ -184,7 +184,7 @@ async def mixed(subject: Subject) -> Result:
     return _judged(name, subject, found)
 
 
-async def long_contexts(subject: Subject) -> Result:
+async def long_contexts(subject: Subject) -> CaseResult:
     """Exact near the service's longest sequence."""
     name, limit = "long", await subject.limit()
     if limit is None:
@@ -211,7 +211,7 @@ async def long_contexts(subject: Subject) -> Result:
     return of_problems(name, [refused("a tenth of the limit", why)], f"the service's limit is {limit} tokens")
 
 
-async def cancels(subject: Subject) -> Result:
+async def cancels(subject: Subject) -> CaseResult:
     """Clients that leave give their slots back: no sequence stays, and as many rows are exact as before."""
     name = "cancels"
     await asyncio.sleep(SETTLE_SECONDS)
@@ -235,7 +235,7 @@ async def cancels(subject: Subject) -> Result:
     return of_problems(name, [*problems, *found.problems], detail, **found.figures)
 
 
-async def stop_words(subject: Subject) -> Result:
+async def stop_words(subject: Subject) -> CaseResult:
     """A stop word ends the text: mode BLS keeps it, mode LLMAPI cuts it (docs/reference/bls.md and llmapi.md)."""
     problems: list[Problem] = []
     tried = 0
@@ -287,6 +287,6 @@ CASES: Mapping[str, Case] = {
 """All, in the order in which they run."""
 
 
-def failed(name: str, why: str) -> Result:
+def failed(name: str, why: str) -> CaseResult:
     """A case that could not end."""
-    return Result(name, Outcome.BROKE, why, evidence=({"problem": why},))
+    return CaseResult(name, CaseOutcome.BROKE, why, evidence=({"problem": why},))

@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.client.conformance.exactness import short
 from tandem.client.conformance.prompts import PROMPTS
-from tandem.client.conformance.results import Result, not_applicable, of_problems
+from tandem.client.conformance.results import CaseResult, not_applicable, of_problems
 from tandem.client.conformance.subject import Subject, answer
 from tandem.client.generate.figures import Completion
 from tandem.client.generate.request import Request, Sampling
@@ -54,10 +54,10 @@ REFUSED_WITH: Mapping[str, Mapping[str, Any]] = {
 """What asks for a parameter that is to be refused."""
 
 
-def parameter(name: str) -> Callable[[Subject], Awaitable[Result]]:
+def parameter(name: str) -> Callable[[Subject], Awaitable[CaseResult]]:
     """The case of a parameter."""
 
-    async def case(subject: Subject) -> Result:
+    async def case(subject: Subject) -> CaseResult:
         title = f"parameter-{name}"
         if name not in subject.server.parameters:
             return not_applicable(title, f"mode {subject.server.mode} has no input for it")
@@ -69,7 +69,7 @@ def parameter(name: str) -> Callable[[Subject], Awaitable[Result]]:
     return case
 
 
-async def refusal(subject: Subject, name: str, title: str) -> Result:
+async def refusal(subject: Subject, name: str, title: str) -> CaseResult:
     """The engine would drop the parameter: a request with it is refused by its name."""
     request = Request(PROMPTS[0], Sampling(subject.max_tokens, **REFUSED_WITH[name]))
     got = await answer(subject.server, request)
@@ -79,7 +79,7 @@ async def refusal(subject: Subject, name: str, title: str) -> Result:
     return of_problems(title, [{"problem": what, "prompt": short(PROMPTS[0])}], "must be refused by its name")
 
 
-async def _drawn(subject: Subject, tried: Tried, title: str) -> Result:
+async def _drawn(subject: Subject, tried: Tried, title: str) -> CaseResult:
     """Samples of each prompt: one text, or several."""
     differ, problems = False, []
     for prompt in PROMPTS[:FEW]:
@@ -96,7 +96,7 @@ async def _drawn(subject: Subject, tried: Tried, title: str) -> Result:
     return of_problems(title, problems, f"{FEW} prompts, {DRAWS} samples each, with {_shown(tried.asked)}")
 
 
-async def _greedy(subject: Subject, tried: Tried, title: str) -> Result:
+async def _greedy(subject: Subject, tried: Tried, title: str) -> CaseResult:
     """Greedy text with the parameter, and without."""
     changed, problems, asked = False, [], dict(tried.asked)
     for prompt in PROMPTS[:FEW]:

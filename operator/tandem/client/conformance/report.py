@@ -8,12 +8,12 @@ from typing import Any
 from rich.text import Text
 
 from tandem.client.conformance.exactness import EPSILON
-from tandem.client.conformance.results import Outcome, Result
+from tandem.client.conformance.results import CaseOutcome, CaseResult
 from tandem.client.generate.format import printable
 
 FORMAT = 1
 """Of the JSON: it grows, and fields keep their meaning."""
-STYLES = {Outcome.VERIFIED: "green", Outcome.BROKE: "red", Outcome.NOT_APPLICABLE: "yellow"}
+STYLES = {CaseOutcome.VERIFIED: "green", CaseOutcome.BROKE: "red", CaseOutcome.NOT_APPLICABLE: "yellow"}
 MOST_CHARACTERS = 400
 """Of a message of the server's, as lines show it."""
 
@@ -26,7 +26,7 @@ class Report:
     began_at: str
     minutes: float
     about: dict[str, Any] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
+    results: list[CaseResult] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -34,7 +34,7 @@ class Report:
         """Whether it holds results."""
         return bool(self.results)
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: CaseOutcome) -> int:
         """Cases with that outcome."""
         return sum(result.outcome is outcome for result in self.results)
 
@@ -49,13 +49,13 @@ def as_json(report: Report) -> str:
         "soakMinutes": report.minutes,
         "nearTieLogits": EPSILON,
         **report.about,
-        "outcomes": {outcome.value: report.count(outcome) for outcome in Outcome},
+        "outcomes": {outcome.value: report.count(outcome) for outcome in CaseOutcome},
         "cases": [_case(result) for result in report.results],
     }
     return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
 
 
-def _case(result: Result) -> dict[str, Any]:
+def _case(result: CaseResult) -> dict[str, Any]:
     return {
         "case": result.case,
         "outcome": result.outcome.value,
@@ -71,11 +71,11 @@ def lines(report: Report) -> Iterator[Text]:
     yield Text()
     wide = max((len(result.case) for result in report.results), default=0)
     for result in report.results:
-        outcome = (f"{result.outcome.value:<{len(Outcome.NOT_APPLICABLE)}}", STYLES[result.outcome])
+        outcome = (f"{result.outcome.value:<{len(CaseOutcome.NOT_APPLICABLE)}}", STYLES[result.outcome])
         yield Text.assemble(f"{result.case:<{wide}}  ", outcome, f"  {_short(result.detail)}")
         yield from (Text(f"{'':<{wide}}  {_evidence(each)}") for each in result.evidence[:1] if "got" in each)
     yield Text()
-    yield Text(", ".join(f"{report.count(outcome)} {outcome.value}" for outcome in Outcome))
+    yield Text(", ".join(f"{report.count(outcome)} {outcome.value}" for outcome in CaseOutcome))
 
 
 def _about(about: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

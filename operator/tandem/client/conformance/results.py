@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Outcome(StrEnum):
+class CaseOutcome(StrEnum):
     """Of a case."""
 
     VERIFIED = "verified"
@@ -15,28 +15,30 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Result:
+class CaseResult:
     """A case's outcome, in a sentence why; figures in tokens, seconds, bytes or requests; evidence of what broke."""
 
     case: str
-    outcome: Outcome
+    outcome: CaseOutcome
     detail: str
     figures: Mapping[str, float | None] = field(default_factory=dict)
     evidence: Sequence[Mapping[str, Any]] = ()
 
 
-def not_applicable(case: str, why: str) -> Result:
+def not_applicable(case: str, why: str) -> CaseResult:
     """A case that says nothing here."""
-    return Result(case, Outcome.NOT_APPLICABLE, why)
+    return CaseResult(case, CaseOutcome.NOT_APPLICABLE, why)
 
 
-def of_problems(case: str, problems: Sequence[Mapping[str, Any]], detail: str, /, **figures: float | None) -> Result:
+def of_problems(
+    case: str, problems: Sequence[Mapping[str, Any]], detail: str, /, **figures: float | None
+) -> CaseResult:
     """BROKE with problems, each of which becomes evidence, else VERIFIED; `detail` holds for both."""
     if problems:
-        return Result(case, Outcome.BROKE, f"{problems[0]['problem']}; {detail}", figures, problems)
-    return Result(case, Outcome.VERIFIED, detail, figures)
+        return CaseResult(case, CaseOutcome.BROKE, f"{problems[0]['problem']}; {detail}", figures, problems)
+    return CaseResult(case, CaseOutcome.VERIFIED, detail, figures)
 
 
-def broke(results: Iterable[Result]) -> bool:
+def broke(results: Iterable[CaseResult]) -> bool:
     """Whether any case did."""
-    return any(result.outcome is Outcome.BROKE for result in results)
+    return any(result.outcome is CaseOutcome.BROKE for result in results)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tandem.client.conformance.cases import Case, cancels, mixed, stop_words
-from tandem.client.conformance.results import Outcome, Result, of_problems
+from tandem.client.conformance.results import CaseOutcome, CaseResult, of_problems
 from tandem.client.conformance.subject import Subject
 from tandem.plural import counted
 
@@ -15,7 +15,7 @@ MOST_EVIDENCE = 5
 
 async def soak(
     subject: Subject, minutes: float, look: Callable[[], Awaitable[None]], progress: Callable[[str], None]
-) -> Result:
+) -> CaseResult:
     """Repeat the mix for so many minutes; `look` is called after each round."""
     begun = time.monotonic()
     rounds, broken, tokens = 0, 0, 0.0
@@ -25,7 +25,7 @@ async def soak(
         for case in ROUND:
             result = await case(subject)
             tokens += result.figures.get("tokens") or 0
-            if result.outcome is Outcome.BROKE:
+            if result.outcome is CaseOutcome.BROKE:
                 broken += 1
                 at = {"minute": round((time.monotonic() - begun) / 60, 1)}
                 problems += [{**each, **at} for each in result.evidence][: MOST_EVIDENCE - len(problems)]

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tandem.api.wire import Object
 from tandem.client.conformance import facts
 from tandem.client.conformance.cluster import Cluster
-from tandem.client.conformance.results import Result, of_problems
+from tandem.client.conformance.results import CaseResult, of_problems
 from tandem.errors import TandemError
 
 RUNNING = ("tandem_requests_running", "tandem_requests_waiting")
@@ -87,7 +87,7 @@ class Watch:
         return None if now.values is None else sum(now.values.get(name, 0.0) for name in RUNNING)
 
 
-def health(moments: Sequence[Moment]) -> Result:
+def health(moments: Sequence[Moment]) -> CaseResult:
     """Whether pods, containers and counters of faults are as they were; memory as it came. Pure."""
     first, last = moments[0], moments[-1]
     problems: list[dict[str, Any]] = []

@@ -70,7 +70,7 @@ def static_files() -> dict[str, tuple[str, bytes]]:
     }
 
 
-class Page:
+class UiPage:
     """Answers from memory: `known` gives services and pods, `board` their reports."""
 
     def __init__(

@@ -22,7 +22,7 @@ ACTIONS = {str(reason): reason.action for reason in REASONS}
 """What to do, by reason."""
 
 
-class Figures(Wire):
+class ServiceFigures(Wire):
     """Of the last window, or of status where `live` is False. What is not known is absent."""
 
     live: bool
@@ -48,7 +48,7 @@ class Figures(Wire):
     latency: Latency = Field(default_factory=Latency)
 
 
-class Replicas(Wire):
+class ServiceReplicas(Wire):
     """How many servers there are, and why."""
 
     ready: int
@@ -75,8 +75,8 @@ class Summary(Wire):
     message: str = ""
     warnings: tuple[str, ...] = ()
     """Reasons of other conditions that a person should look at."""
-    replicas: Replicas
-    figures: Figures | None = None
+    replicas: ServiceReplicas
+    figures: ServiceFigures | None = None
 
 
 class ShownCondition(Wire):
@@ -178,9 +178,9 @@ def _warnings(conditions: Iterable[Condition]) -> Iterable[str]:
     return (c.reason for c in conditions if c.type in WATCHED and c.status == "False")
 
 
-def _replicas(service: SpeculativeInferenceService, report: ServiceReport | None) -> Replicas:
+def _replicas(service: SpeculativeInferenceService, report: ServiceReport | None) -> ServiceReplicas:
     decision = (report.decision if report else None) or service.status.autoscaling
-    return Replicas(
+    return ServiceReplicas(
         ready=service.status.ready_replicas or 0,
         wanted=service.spec.replicas,
         desired=decision.desired_replicas if decision and service.spec.autoscaling else None,
@@ -188,7 +188,7 @@ def _replicas(service: SpeculativeInferenceService, report: ServiceReport | None
     )
 
 
-def _figures(service: SpeculativeInferenceService, report: ServiceReport | None) -> Figures | None:
+def _figures(service: SpeculativeInferenceService, report: ServiceReport | None) -> ServiceFigures | None:
     seen, sentence = service.status.speculation, service.status.worth
     if report is None:
         return _of_status(seen, sentence) if seen else None
@@ -196,7 +196,7 @@ def _figures(service: SpeculativeInferenceService, report: ServiceReport | None)
     # What status has, as everywhere else: the report's own moves all the time, and knows of no benchmark.
     known = seen if seen and seen.speedup is not None else None
     speed = report.tokens_per_second
-    return Figures(
+    return ServiceFigures(
         live=True,
         observed_at=report.observed_at,
         window_seconds=report.window_seconds,
@@ -215,8 +215,8 @@ def _figures(service: SpeculativeInferenceService, report: ServiceReport | None)
     )
 
 
-def _of_status(seen: SpeculationStatus, sentence: str) -> Figures:
-    return Figures(
+def _of_status(seen: SpeculationStatus, sentence: str) -> ServiceFigures:
+    return ServiceFigures(
         live=False,
         observed_at=seen.observed_at,
         acceptance_rate=seen.acceptance_rate,

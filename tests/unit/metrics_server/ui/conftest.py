@@ -21,7 +21,7 @@ from tandem.metrics_server.board import Board
 from tandem.metrics_server.gate import Gate
 from tandem.metrics_server.inventory import Known, Pod
 from tandem.metrics_server.server import application
-from tandem.metrics_server.ui.page import Page
+from tandem.metrics_server.ui.page import UiPage
 from tandem.metrics_server.ui.playground import Playground
 
 AT = datetime(2026, 11, 26, 8, tzinfo=UTC)
@@ -54,7 +54,7 @@ class Site:
     async def start(self) -> None:
         gate = Gate(Authenticator(self.rights), Authorizer(self.rights))
         playground = Playground(gate, lambda: self.services) if self.playground else None
-        page = Page(gate, lambda: self.services, self.board, playground)
+        page = UiPage(gate, lambda: self.services, self.board, playground)
         self.listener = Listener(application(self.board, gate, page), "127.0.0.1", 0)
         await self.listener.listen()
 

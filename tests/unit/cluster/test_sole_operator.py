@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tandem.cluster import claim
-from tandem.cluster.claim import EVERYWHERE, HERE, LEASE_ANNOTATION, Claim
+from tandem.cluster import sole_operator
 from tandem.cluster.kinds import Kind
+from tandem.cluster.sole_operator import EVERYWHERE, HERE, LEASE_ANNOTATION, SoleOperator
 from tandem.errors import Refused, Transient
 
 OURS = "tandem-system/tandem-operator"
@@ -47,7 +47,7 @@ ROWS: list[tuple[str, list[str | None], dict[Any, Any], str]] = [
 
 @pytest.mark.parametrize(("scopes", "found", "problem"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
 async def test_who_serves(scopes: list[str | None], found: dict[Any, Any], problem: str) -> None:
-    looked = Claim(Objects(found), scopes, OURS)  # type: ignore[arg-type]
+    looked = SoleOperator(Objects(found), scopes, OURS)  # type: ignore[arg-type]
     assert looked.problem, "nothing is written before the first look"
     looked._set(await looked._look())
     assert problem in looked.problem
@@ -57,9 +57,9 @@ async def test_who_serves(scopes: list[str | None], found: dict[Any, Any], probl
 
 
 async def test_what_was_seen_holds_while_the_api_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(sole_operator, "RETRY_SECONDS", 0.0)
     objects = Objects({ALL: of("b/other")})
-    looked = Claim(objects, [None], OURS)  # type: ignore[arg-type]
+    looked = SoleOperator(objects, [None], OURS)  # type: ignore[arg-type]
     running = asyncio.create_task(looked.run(0.0))
 
     async def after_looks(number: int) -> str:

@@ -15,12 +15,12 @@ from tandem.errors import Refused, Transient
 log = logging.getLogger(__name__)
 
 EVERYWHERE, HERE = "tandem:serves-all-namespaces", "tandem:serves-this-namespace"
-"""Names of the ClusterRole, and of the Role in each namespace that is served: charts/tandem/templates/claim.yaml."""
+"""Names of the ClusterRole, and of the Role in each namespace that is served: `sole-operator.yaml` of the chart."""
 LEASE_ANNOTATION = "serving.tandem.dev/lease"
 RETRY_SECONDS = 2.0
 
 
-class Claim:
+class SoleOperator:
     """Looks at the objects of the namespaces `scopes` (None: of all). `lease`: namespace/name of this operator's."""
 
     def __init__(self, api: Api, scopes: Sequence[str | None], lease: str) -> None:
