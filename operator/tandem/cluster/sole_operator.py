@@ -15,7 +15,7 @@ from tandem.errors import Refused, Transient
 log = logging.getLogger(__name__)
 
 EVERYWHERE, HERE = "tandem:serves-all-namespaces", "tandem:serves-this-namespace"
-"""Names of the ClusterRole, and of the Role in each namespace that is served: `sole-operator.yaml` of the chart."""
+"""Names of the ClusterRole, and of the Role in each namespace that is served: `claim.yaml` of the chart."""
 LEASE_ANNOTATION = "serving.tandem.dev/lease"
 RETRY_SECONDS = 2.0
 
