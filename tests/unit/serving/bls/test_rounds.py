@@ -16,7 +16,7 @@ from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.rounds import Rounds
-from tandem_serving.bls.sequence import BlsSequence
+from tandem_serving.bls.sequence import BlsSequence, State
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest
 
@@ -86,16 +86,28 @@ class Table:
         ]
 
 
+def test_a_sequence_that_has_ended_never_runs_again() -> None:
+    table = Table(a=right)
+    [sequence] = table.names
+    assert sequence.state is State.RUNNING
+    for _ in range(2):  # its delivery and its client may both end it
+        table.rounds.end([sequence])
+        assert (sequence.state, table.rounds.load()) == (State.ENDED, (0, 0))
+    with pytest.raises(ValueError, match="a sequence that is ended cannot become running"):
+        sequence.become(State.RUNNING)
+
+
 def test_an_answer_cut_short_by_our_own_stop_is_no_end_of_text() -> None:
     """A call that is given up is stopped: its rows come back with what they have, as at the end of a text."""
     table = Table(a=right, b=right)
     [name] = table.start()
     stopped = table.in_flight.pop(name)
     table.now = stopped.late + 1
-    assert table.rounds.late(table.now) == [stopped]
+    table.rounds.late(table.now)
+    assert table.rounds.stops == [stopped]
     table.rounds.answered(stopped, [(0, Output([])), (1, Output([]))], table.now)
     table.rounds.call_ended(stopped, ERROR, table.now)
-    assert not any(sequence.over for sequence in table.names)
+    assert all(sequence.alive for sequence in table.names)
     assert table.start() == ["target a", "target b"], "each by itself"
 
 
@@ -109,7 +121,7 @@ def test_a_draft_engine_whose_calls_never_return_is_asked_no_more() -> None:
     def another() -> list[str]:
         for sequence in table.names:
             sequence.request.over = True
-        table.rounds.useless()
+        table.rounds.end_dead()
         table.in_flight.clear()
         table.rounds.admit([table.sequence("a", 0)])
         table.start()
