@@ -32,7 +32,6 @@ from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Schedule
 from tandem_serving.bls.sequence import BlsSequence, MakeChunks, State
-from tandem_serving.bls.strategies.choice import Choice
 from tandem_serving.bls.streams import Streams
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
@@ -62,8 +61,9 @@ class Rounds:
         self._clock = clock
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
         self._in_flight = InFlightBatches(limits.draft_timeout)
-        self._choice = Choice(policy.micro_batches, limits.whole_rounds > 0, clock)
-        self._schedule: Schedule[BlsSequence] = Schedule(limits.steps, self._choice.of)
+        self._schedule: Schedule[BlsSequence] = Schedule(
+            limits.steps, policy.micro_batches, limits.whole_rounds > 0, clock
+        )
         self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
@@ -202,7 +202,8 @@ class Rounds:
         alone = call.role == "target" and not call.draft_ids
         joins = call.output_len == 1 and sequence.draft_length and not self._policy.off
         tries = call.role == "draft" and not self._breaker.closed
-        own = sequence.isolated or tries or (alone and not joins) or not self._in_flight.shares(call.role)
+        single = self._limits.max_rows == 1
+        own = single or sequence.isolated or tries or (alone and not joins) or not self._in_flight.shares(call.role)
         stream = streams.number() if sequence.loop.reads(call) else 0
         self._schedule.ask(Row(sequence, call, sequence.key, own, stream, again))
 
@@ -321,7 +322,7 @@ class Rounds:
         with self._measuring:
             self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
-            self._choice.server_rounds.verified(in_flight.server_round)
+            self._schedule.server_rounds.verified(in_flight.server_round)
         if not in_flight.given_up:
             self._schedule.finish(in_flight.batch)
             self._fail_rows(in_flight, error)

@@ -36,10 +36,12 @@ def wrong(ids: list[int]) -> int:
 class Table:
     """Rounds of sequences by name, each with a draft model, whose engine calls the test ends when it likes."""
 
+    max_rows = 8
+
     def __init__(self, **drafts: Model) -> None:
         self.now = 100.0
         self.policy = Steady(K, separate_devices=True)
-        limits = RoundLimits(running=8, waiting=0, max_rows=8, draft_timeout=1.0)
+        limits = RoundLimits(running=8, waiting=0, max_rows=self.max_rows, draft_timeout=1.0)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda sequence: None, clock=lambda: self.now)
         self.names: dict[BlsSequence, str] = {}
         self.drafts = drafts
@@ -95,6 +97,19 @@ def test_a_sequence_that_has_ended_never_runs_again() -> None:
         assert (sequence.state, table.rounds.load()) == (State.ENDED, (0, 0))
     with pytest.raises(ValueError, match="a sequence that is ended cannot become running"):
         sequence.become(State.RUNNING)
+
+
+class SingleCalls(Table):
+    """Engines that take no batches."""
+
+    max_rows = 1
+
+
+def test_an_engine_that_takes_no_batches_gets_each_call_on_its_own() -> None:
+    table = SingleCalls(a=right, b=right, c=right)
+    assert table.end("target a") == ["draft a", "target b", "target c"]
+    assert table.end("target b") == ["draft a", "draft b", "target c"], "no call waits for another"
+    assert table.end("draft a") == ["draft b", "target a", "target c"]
 
 
 def test_an_answer_cut_short_by_our_own_stop_is_no_end_of_text() -> None:
