@@ -185,3 +185,5 @@ def text(chunks: list[BlsChunk]) -> str:
 
 class NoText:
     """Stands for a sequence's text, which does not matter here."""
+
+    over = False

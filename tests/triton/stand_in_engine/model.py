@@ -39,8 +39,8 @@ DRAFT_REPEATS, TARGET_REPEATS = 1041, 1042
 """The engine ignores exclude_input_in_output."""
 STREAM_BREAKS = 1043
 """A stream fails after some tokens."""
-DRAFT_LOST = 1051
-"""The draft engine never answers, and no stop ends that."""
+DRAFT_LOST, TARGET_LOST = 1051, 1052
+"""That engine never answers, and no stop ends that."""
 LOSES_TARGET, LOSES_DRAFT = 2000, 3000
 """With a hundred numbers and a call's number added, 2000 + 100 * i + n: call n with this seed is never answered."""
 HANG_SECONDS = 600.0
@@ -172,8 +172,9 @@ class TritonPythonModel:
     def _lost(self, seeds: list[int]) -> bool:
         """Whether a call with these seeds is never answered. Under the lock."""
         first = LOSES_DRAFT if self._draft else LOSES_TARGET
-        always = self._draft and DRAFT_LOST in seeds
-        return always or any(first < seed < first + 1000 and self._seeds[seed] == seed % 100 for seed in seeds)
+        if (DRAFT_LOST if self._draft else TARGET_LOST) in seeds:
+            return True
+        return any(first < seed < first + 1000 and self._seeds[seed] == seed % 100 for seed in seeds)
 
     def _hang(self, call_id: str) -> None:
         """Until the call is stopped, or all that hang are let go."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 
 from tandem_serving import metrics as m
 from tandem_serving.bls.chunks import BlsChunk
-from tandem_serving.bls.sequence import BlsSequence
+from tandem_serving.bls.sequence import BlsSequence, State
 from tandem_serving.errors import QueueFullError, QueueTimeoutError, ServingError
 from tandem_serving.requests.active import ActiveRequest
 
@@ -17,7 +17,7 @@ class SequenceQueue:
 
     def __init__(self, running: int, waiting: int, queue_timeout: float, metrics: m.Metrics) -> None:
         self.running: dict[BlsSequence, None] = {}
-        self.waiting: deque[BlsSequence] = deque()
+        self.waiting: dict[BlsSequence, None] = {}
         self._most_running = running
         self._most_waiting = waiting
         self._queue_timeout = queue_timeout
@@ -29,32 +29,35 @@ class SequenceQueue:
         if admitted + len(sequences) > limit:
             self._metrics.add(m.REFUSED, len(sequences), m.QUEUE_FULL)
             raise QueueFullError(admitted, limit, len(sequences))
-        self.waiting += sequences
+        self.waiting.update(dict.fromkeys(sequences))
 
     def start_waiting(self) -> Iterator[BlsSequence]:
         """Let sequences run, in the order of the queue, as long as there is room."""
         while self.waiting and len(self.running) < self._most_running:
-            sequence = self.waiting.popleft()
+            sequence = next(iter(self.waiting))
+            del self.waiting[sequence]
             self.running[sequence] = None
+            sequence.become(State.RUNNING)
             sequence.request.begun = True
             yield sequence
 
-    def remove(self, sequence: BlsSequence) -> None:
-        """A sequence runs no longer, if it did."""
+    def end(self, sequence: BlsSequence) -> None:
+        """A sequence waits and runs no longer."""
+        sequence.become(State.ENDED)
+        self.waiting.pop(sequence, None)
         self.running.pop(sequence, None)
 
-    def over(self) -> list[BlsSequence]:
-        """Sequences that run and whose requests are over; those that wait leave the queue."""
-        if any(g.request.over for g in self.waiting):
-            self.waiting = deque(g for g in self.waiting if not g.request.over)
-        return [g for g in self.running if g.request.over]
+    def dead(self) -> list[BlsSequence]:
+        """Sequences whose requests are over."""
+        return [g for g in chain(self.running, self.waiting) if g.request.over]
 
     def time_out(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
-        """Take sequences that waited too long out of the queue, for the caller to end their requests. A request
+        """End sequences that waited too long, for the caller to end their requests. A request
         of which a sequence runs waits for its others."""
         limit = self._queue_timeout
-        late = {g for g in self.waiting if now - g.request.arrived > limit and not g.request.begun}
+        late = [g for g in self.waiting if now - g.request.arrived > limit and not g.request.begun]
         if late:
             self._metrics.add(m.REFUSED, len(late), m.QUEUE_TIMEOUT)
-            self.waiting = deque(g for g in self.waiting if g not in late)
+        for sequence in late:
+            self.end(sequence)
         return [(g.request, QueueTimeoutError(now - g.request.arrived, limit)) for g in late]

@@ -2,11 +2,14 @@
 
 Engine calls go out as batches (`start`), are in flight (`sent`), and come back with answers (`answered`) or without
 (`call_ended`, `late`). Of one that streams, parts come before (`streamed`). What sequences gained waits in `outgoing`
-for its delivery, the errors of requests in `failed`, streams to end in `stops`: nothing is sent from here, since who
-holds the runner's lock must not wait for a client.
+for its delivery, the errors of requests in `failed`, engine calls to stop in `stops`: nothing is sent from here,
+since who holds the runner's lock must not wait for a client.
+
+A sequence runs (`_fill`) until its last token is known (`_finish`). It ends when that is delivered (`end`), or when
+its request is over (`end_dead`), when it fails (`_fail`), or when all do (`end_all`).
 
 An answer is taken once, whatever comes of it: a fault then ends that sequence's request alone. One that
-leaves these methods leaves all sequences in an unknown state: `abandon` them. What is only measured ends none.
+leaves these methods leaves all sequences in an unknown state: `end_all` of them. What is only measured ends none.
 """
 
 from __future__ import annotations
@@ -28,8 +31,7 @@ from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Schedule
-from tandem_serving.bls.sequence import BlsSequence, MakeChunks
-from tandem_serving.bls.strategies.choice import Choice
+from tandem_serving.bls.sequence import BlsSequence, MakeChunks, State
 from tandem_serving.bls.streams import Streams
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
@@ -38,15 +40,15 @@ log = logging.getLogger("tandem.rounds")
 
 
 class Rounds:
-    """Not thread-safe. `metrics` gets what is not of one request; `depart` is called when a sequence's last text
-    is sent, and lets it `leave`."""
+    """Not thread-safe. `metrics` gets what is not of one request. `delivered` is called when a sequence's last text
+    is sent, or a stop word found in it: the caller is to `end` it."""
 
     def __init__(
         self,
         policy: AdaptiveDraftLength,
         limits: RoundLimits,
         metrics: m.Metrics,
-        depart: Callable[[BlsSequence], None],
+        delivered: Callable[[BlsSequence], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.outgoing: list[tuple[BlsSequence, MakeChunks]] = []
@@ -55,12 +57,13 @@ class Rounds:
         self.streams = Streams()
         self._policy = policy
         self._limits = limits
-        self._depart = depart
+        self._delivered = delivered
         self._clock = clock
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
         self._in_flight = InFlightBatches(limits.draft_timeout)
-        self._choice = Choice(policy.micro_batches, limits.whole_rounds > 0, clock)
-        self._schedule: Schedule[BlsSequence] = Schedule(limits.steps, self._choice.of)
+        self._schedule: Schedule[BlsSequence] = Schedule(
+            limits.steps, policy.micro_batches, limits.whole_rounds > 0, clock
+        )
         self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
@@ -74,37 +77,36 @@ class Rounds:
     # --- sequences come and go --------------------------------------------------------------------
     def admit(self, sequences: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
-        self.forget_dead()
+        self.end(self._queue.dead())
         self._queue.enqueue(sequences)
         self._fill()
 
-    def forget_dead(self) -> None:
-        """Let go of sequences whose requests are over: others run in their stead."""
-        for sequence in self._queue.over():
-            self._let_go(sequence)
+    def end(self, sequences: Iterable[BlsSequence]) -> None:
+        """Nothing is done for these sequences any more: others run in their stead."""
+        for sequence in sequences:
+            self._end(sequence)
         self._fill()
+
+    def end_dead(self) -> None:
+        """End sequences whose requests are over, and stop the engine calls that no sequence waits for any longer."""
+        self.end(self._queue.dead())
+        self.stops += [self._give_up(in_flight) for in_flight in self._in_flight.useless()]
 
     def time_out(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
         """The requests that waited too long, for the caller to end them.
 
         No sequence waits behind requests that are over: one of several prompts failed, or a response.
         """
-        self.forget_dead()
+        self.end(self._queue.dead())
         return self._queue.time_out(now)
 
-    def leave(self, sequence: BlsSequence) -> None:
-        """A sequence is over and delivered: another one may run."""
-        self._let_go(sequence)
-        for in_flight in self.streams.of(sequence) if sequence.stopped else []:
-            self._stop_stream(in_flight)
-        self._fill()
-
-    def abandon(self) -> list[ActiveRequest[BlsChunk]]:
-        """Give up all sequences and their calls; the requests, for the caller to end. Make no more use of this."""
+    def end_all(self) -> list[ActiveRequest[BlsChunk]]:
+        """End all sequences, give up their calls; the requests, for the caller to end. Make no more use of this."""
         for batch in self._out:
             batch.void = True
         sequences = [*self._queue.running, *self._queue.waiting]
         for sequence in sequences:
+            sequence.become(State.ENDED)
             with self._measuring:
                 self._policy.leave(sequence)
         return [*(sequence.request for sequence in sequences), *(request for request, _ in self.failed)]
@@ -121,9 +123,8 @@ class Rounds:
 
     def _fail(self, sequence: BlsSequence, error: ServingError) -> None:
         """End a sequence and its request; its other sequences end when the request is over."""
-        sequence.over = True
         self.failed.append((sequence.request, error))
-        self._let_go(sequence)
+        self._end(sequence)
 
     def _fill(self) -> None:
         if self._in_flight.lost >= self._limits.running + MOST_LOST:
@@ -135,16 +136,25 @@ class Rounds:
                     self._policy.enter(sequence, sequence.draft_length, sequence.fixed)
                 self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
 
-    def _let_go(self, sequence: BlsSequence) -> None:
-        self._retire(sequence)
-        self._queue.remove(sequence)
+    def _finish(self, sequence: BlsSequence) -> None:
+        """A sequence's last token is known, and it makes no more calls.
 
-    def _retire(self, sequence: BlsSequence) -> None:
-        """A sequence makes no more calls."""
-        if sequence in self._queue.running and not sequence.retired:
-            sequence.retired = True
+        It counts as running until its text is sent: clients that cannot be served as fast as the engines work then
+        hold up new sequences, not memory.
+        """
+        sequence.become(State.FINISHED)
+        self._schedule.leave(sequence.key)
+        self._policy.leave(sequence)
+        self.outgoing.append((sequence, lambda: self._delivered(sequence)))
+
+    def _end(self, sequence: BlsSequence) -> None:
+        running = sequence.state is State.RUNNING
+        self._queue.end(sequence)
+        if running:
             self._schedule.leave(sequence.key)
             self._policy.leave(sequence)
+            for in_flight in self.streams.of(sequence):
+                self._stop_stream(in_flight)
 
     # --- calls go out -----------------------------------------------------------------------------
     def start(self) -> list[Batch[BlsSequence]]:
@@ -192,7 +202,8 @@ class Rounds:
         alone = call.role == "target" and not call.draft_ids
         joins = call.output_len == 1 and sequence.draft_length and not self._policy.off
         tries = call.role == "draft" and not self._breaker.closed
-        own = sequence.isolated or tries or (alone and not joins) or not self._in_flight.shares(call.role)
+        single = self._limits.max_rows == 1
+        own = single or sequence.isolated or tries or (alone and not joins) or not self._in_flight.shares(call.role)
         stream = streams.number() if sequence.loop.reads(call) else 0
         self._schedule.ask(Row(sequence, call, sequence.key, own, stream, again))
 
@@ -255,8 +266,8 @@ class Rounds:
         if step is None:
             return True
         self._gained(sequence, step)
-        if sequence.over:
-            return sequence.loop.finish == FINISH_LENGTH  # the engine ends it by itself
+        if step.finish:
+            return step.finish == FINISH_LENGTH  # the engine ends it by itself
         k = min(sequence.loop.longest_draft, self._length(sequence)) if sequence.loop.longest_draft else 0
         if k:
             self._ask(sequence, sequence.loop.begin(k))
@@ -279,29 +290,27 @@ class Rounds:
                 self._ask(sequence, sequence.loop.drafted(output))
                 return
             sequence.loop.drafted(Output(output.drafted))  # what that asks for is answered already
-        self._gained(sequence, sequence.loop.verified(output), drafted)
-        if not sequence.over:
+        step = sequence.loop.verified(output)
+        self._gained(sequence, step, drafted)
+        if not step.finish:
             self._begin(sequence)
 
     def _gained(self, sequence: BlsSequence, step: NewTokens, drafted: int = 0) -> None:
-        """Have a sequence's new tokens delivered; it makes no more calls where they are its last."""
+        """Have a sequence's new tokens delivered, which may be its last."""
         probe = self._probing and not drafted
-        self.outgoing.append((sequence, self._departing(sequence, sequence.take(step, probe))))
+        self.outgoing.append((sequence, self._delivering(sequence, sequence.take(step, probe))))
         with self._measuring:
             self._policy.acceptance.observe(drafted, step.accepted)
-        if sequence.over:
-            self._retire(sequence)
-            # It counts as running until its text is sent: clients that cannot be served as fast as the engines
-            # work then hold up new sequences, not memory.
-            self.outgoing.append((sequence, lambda: self._depart(sequence)))
+        if step.finish:
+            self._finish(sequence)
 
-    def _departing(self, sequence: BlsSequence, make: MakeChunks) -> MakeChunks:
-        """The chunks; a stop word among them lets the sequence go."""
+    def _delivering(self, sequence: BlsSequence, make: MakeChunks) -> MakeChunks:
+        """The chunks; a stop word among them ends the sequence."""
 
         def made() -> Sequence[AddressedChunk[BlsChunk]] | None:
             chunks = make()
-            if sequence.stopped and not sequence.retired:
-                self._depart(sequence)
+            if sequence.writer.over and sequence.state is State.RUNNING:
+                self._delivered(sequence)
             return chunks
 
         return made
@@ -313,19 +322,14 @@ class Rounds:
         with self._measuring:
             self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
-            self._choice.server_rounds.verified(in_flight.server_round)
+            self._schedule.server_rounds.verified(in_flight.server_round)
         if not in_flight.given_up:
             self._schedule.finish(in_flight.batch)
             self._fail_rows(in_flight, error)
         self._fill()
 
-    def useless(self) -> list[InFlightBatch]:
-        """Engine calls that no sequence waits for any longer, given up."""
-        self.forget_dead()
-        return [self._give_up(in_flight) for in_flight in self._in_flight.useless()]
-
-    def late(self, now: float) -> list[InFlightBatch]:
-        """Engine calls that take too long, given up, and those that were and have to be stopped again.
+    def late(self, now: float) -> None:
+        """Give up engine calls that take too long, stop them, and again those that were stopped before and go on.
 
         Of a draft the sequences go on with the target alone; a call of the target each asks for again, by itself and
         once.
@@ -337,7 +341,7 @@ class Rounds:
             self._fail_rows(
                 in_flight, EngineError(f"{in_flight.batch.role} engine: no answer within {seconds:.1f} s")
             )
-        return self._in_flight.unstopped(now)
+        self.stops += self._in_flight.unstopped(now)
 
     def _give_up(self, in_flight: InFlightBatch) -> InFlightBatch:
         """Wait for an engine call no longer: the engine is free for others, a late answer is dropped."""

@@ -27,7 +27,7 @@ from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.rounds import Rounds
-from tandem_serving.bls.sequence import BlsSequence, MakeChunks
+from tandem_serving.bls.sequence import BlsSequence, MakeChunks, State
 from tandem_serving.errors import COUNTED, FAILED, EngineError, QueueFullError, ServingError, Survived
 from tandem_serving.requests.active import AddressedChunk, send
 from tandem_serving.requests.delivery import Delivery
@@ -110,30 +110,19 @@ class Runner:
 
     def add(self, sequences: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
-        with self._together():
-            with self._lock:
-                self._rounds.admit(sequences)
-                ready = self._start()
-            self._submit(ready)
+        with self._changing() as rounds:
+            rounds.admit(sequences)
 
-    def settle_ended(self) -> None:
-        """Let go of sequences whose requests are over: others run in their stead, engine calls are stopped."""
-        with self._together():
-            with self._lock:
-                useless = [self._answers[in_flight] for in_flight in self._rounds.useless()]
-                ready = self._start()
-            self._stop(useless)
-            self._submit(ready)
+    def end_dead(self) -> None:
+        """End sequences whose requests are over: others run in their stead, engine calls are stopped."""
+        with self._changing() as rounds:
+            rounds.end_dead()
 
     def watch(self, now: float) -> None:
         """Refuse who waited too long, give up engine calls that are late, stop those that go on nevertheless."""
-        with self._together():
-            with self._lock:
-                refused = self._rounds.time_out(now)
-                late = [self._answers[in_flight] for in_flight in self._rounds.late(now)]
-                ready = self._start()
-            self._stop(late)
-            self._submit(ready)
+        with self._changing() as rounds:
+            refused = rounds.time_out(now)
+            rounds.late(now)
         for request, error in refused:
             request.fail(error)
 
@@ -144,7 +133,7 @@ class Runner:
 
     def close(self) -> None:
         """End the threads. The sequences' requests are over already."""
-        self.settle_ended()
+        self.end_dead()
         self._closed.set()
         self._streaming.set()
         if self._reader:
@@ -152,12 +141,22 @@ class Runner:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._delivery.close()
 
+    @contextmanager
+    def _changing(self) -> Iterator[Rounds]:
+        """Change the rounds under the lock, then make the engine calls that begin."""
+        with self._together():
+            with self._lock:
+                yield self._rounds
+                ready = self._start()
+            self._submit(ready)
+
     def _start(self) -> list[Batch[BlsSequence]]:
         """The engine calls that begin now. Under the lock: errors of requests are sent on other threads."""
         for request, error in self._rounds.failed:
             self._threads.submit(request.fail, error)
         self._rounds.failed.clear()
-        self._stop(self._answers[in_flight] for in_flight in self._rounds.stops)
+        # A call may have ended since it was put there: `add` breaks off where the queue is full.
+        self._stop(self._answers[in_flight] for in_flight in self._rounds.stops if in_flight in self._answers)
         self._rounds.stops.clear()
         return self._rounds.start()
 
@@ -177,23 +176,20 @@ class Runner:
             raise
 
     def _new_rounds(self) -> Rounds:
-        return Rounds(self._policy, self._limits, self._metrics, self._depart)
+        return Rounds(self._policy, self._limits, self._metrics, self._delivered)
 
     def _begin_anew(self) -> None:
         with self._lock:
-            ended, self._rounds = self._rounds.abandon(), self._new_rounds()
+            ended, self._rounds = self._rounds.end_all(), self._new_rounds()
             calls, self._answers = list(self._answers.values()), {}
         for request in ended:
             request.fail(EngineError(FAILED))
         self._stop(calls)
 
     # --- on the delivery threads ------------------------------------------------------------------
-    def _depart(self, sequence: BlsSequence) -> None:
-        with self._together():
-            with self._lock:
-                self._rounds.leave(sequence)
-                ready = self._start()
-            self._submit(ready)
+    def _delivered(self, sequence: BlsSequence) -> None:
+        with self._changing() as rounds:
+            rounds.end([sequence])
 
     # --- on the engine threads --------------------------------------------------------------------
     def _submit(self, batches: Iterable[Batch[BlsSequence]]) -> None:
@@ -295,18 +291,12 @@ class Runner:
             if parts is None:
                 self._closed.wait(UNREAD_SECONDS)
                 continue
-            with reading, self._together():
-                self._take_parts(parts)
+            with reading, self._changing() as rounds:
+                rounds.streamed(parts)
+                self._deliver()
+                if not rounds.streams:
+                    self._streaming.clear()
         self._delivery.hurry(False)
-
-    def _take_parts(self, parts: list[Part]) -> None:
-        with self._lock:
-            self._rounds.streamed(parts)
-            self._deliver()
-            ready = self._start()
-            if not self._rounds.streams:
-                self._streaming.clear()
-        self._submit(ready)
 
     def _stop(self, calls: Iterable[EngineResponses]) -> None:
         for call in calls:
@@ -323,7 +313,7 @@ def by_urgency(outgoing: Sequence[Step]) -> tuple[list[Step], list[Step]]:
     then: list[Step] = []
     for step in outgoing:
         (then if step[0].has_first_token else first).append(step)
-    return first, sorted(then, key=lambda step: not step[0].over)
+    return first, sorted(then, key=lambda step: step[0].state is State.RUNNING)
 
 
 class _NoCall:

@@ -1,38 +1,47 @@
-"""The calls that wait, and which of them start now, by a strategy. Pure.
+"""The calls that wait, and which of them start now, by a strategy: `start` chooses it. Pure.
 
-Calls that an engine can take together (equal tensor names and shapes: `key`) form a group, which has a strategy.
-Where a step of an engine does not take the groups' batches (`StepLimits`: texts are long), steps are filled instead.
-
-What would hold up the others never joins a shared batch: the target alone for several tokens, and calls that failed
-or timed out with others. They start at once, by themselves; so do all where a call has one row.
+Calls that an engine can take together (equal tensor names and shapes: `key`) form a group. What would hold up the
+others is in none: the target alone for several tokens, and calls that failed or timed out with others.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from typing import Generic
 
-from tandem_serving.bls.batches import Batch, Group, Row, S
+from tandem_serving.bls.batches import Batch, BatchKey, Group, Row, S
 from tandem_serving.bls.calls import Call, Role
 from tandem_serving.bls.step_limits import UNLIMITED, StepLimits, tokens_of
 from tandem_serving.bls.strategies import per_sequence
 from tandem_serving.bls.strategies.filled_steps import FilledSteps
-from tandem_serving.bls.strategies.strategy import Strategy
+from tandem_serving.bls.strategies.server_rounds import ServerRounds
+from tandem_serving.bls.strategies.waves import Waves
 
 
 class Schedule(Generic[S]):
-    """Not thread-safe. `strategy`: that of a group."""
+    """Not thread-safe. `micro_batches(n)`: into how many n sequences of a group are divided; `in_server`: whether
+    the server can make rounds."""
 
-    def __init__(self, limits: StepLimits, strategy: Callable[[Group[S]], Strategy]) -> None:
+    def __init__(
+        self,
+        limits: StepLimits,
+        micro_batches: Callable[[int], int] = lambda sequences: 1,
+        in_server: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.server_rounds = ServerRounds(micro_batches, clock)
         self._limits = limits
-        self._strategy = strategy
+        self._micro_batches = micro_batches
+        self._in_server = in_server
+        self._waves = Waves(micro_batches)
         self._filled_steps: FilledSteps[S] = FilledSteps(limits)
         self._groups: dict[Hashable, Group[S]] = {}
         self._alone: list[Row[S]] = []
 
     def ask(self, row: Row[S]) -> None:
         """Queue a call."""
-        if row.own or self._limits.rows == 1:
+        if row.own:
             self._alone.append(row)
         else:
             self._group(row.key).waiting[row.call.role].append(row)
@@ -70,13 +79,15 @@ class Schedule(Generic[S]):
 
     def start(self, alive: Callable[[S], bool]) -> list[Batch[S]]:
         """The batches that start now; rows of sequences that are not `alive` are dropped."""
-        batches = per_sequence.start(row for row in self._alone if alive(row.sequence))
-        self._alone.clear()
         for group in self._groups.values():
             for role, rows in group.waiting.items():
                 group.waiting[role] = [row for row in rows if alive(row.sequence)]
+        batches = per_sequence.start(row for row in self._alone if alive(row.sequence))
+        self._alone.clear()
         if self._batches_fit():
-            batches += [batch for group in self._groups.values() for batch in self._strategy(group).start(group)]
+            for group in self._groups.values():
+                in_server = self._in_server and isinstance(group.key, BatchKey) and group.key.whole_rounds
+                batches += (self.server_rounds if in_server else self._waves).start(group)
         else:
             batches += self._filled_steps.start(self._groups)
         self._forget()
@@ -88,7 +99,7 @@ class Schedule(Generic[S]):
             return True
         calls: list[Call] = []
         for group in self._groups.values():
-            size = -(-group.members // self._strategy(group).micro_batches(group.members))
+            size = -(-group.members // self._micro_batches(group.members))
             calls += group.longest(min(self._limits.rows, size))
         return tokens_of(calls) <= self._limits.tokens
 

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tandem_serving import metrics as m
 from tandem_serving.bls.batches import BatchKey
@@ -27,6 +28,23 @@ LONGEST_PAUSE = 64
 _numbers = itertools.count(random.getrandbits(60))  # other processes call the same engines
 MakeChunks = Make[AddressedChunk[BlsChunk]]
 UNCOUNTED = Survived("a step could not be counted")
+
+
+class State(Enum):
+    """Where a sequence is. It goes on only as `NEXT` says."""
+
+    WAITING = "waiting"  # in the queue
+    RUNNING = "running"  # it makes engine calls
+    FINISHED = "finished"  # its last token is known, and its text is on its way to the client
+    ENDED = "ended"  # nothing is done for it any more
+
+
+NEXT = {
+    State.WAITING: {State.RUNNING, State.ENDED},
+    State.RUNNING: {State.FINISHED, State.ENDED},
+    State.FINISHED: {State.ENDED},
+    State.ENDED: {State.ENDED},  # its delivery, its client and a fault may each end it
+}
 
 
 @dataclass(frozen=True)
@@ -53,8 +71,7 @@ class BlsSequence:
     """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
-    on what else runs. `asked`: its request asks for its draft length. `over`: its last token is known; `stopped`: a
-    stop word ended its text; `retired`: it makes no more calls. `number`: names it, to the server.
+    on what else runs. `asked`: its request asks for its draft length. `number`: names it, to the server.
     """
 
     request: ActiveRequest[BlsChunk]
@@ -66,9 +83,7 @@ class BlsSequence:
     probe: bool = False
     reproducible: bool = False
     asked: bool = False
-    over: bool = False
-    stopped: bool = False
-    retired: bool = False
+    state: State = State.WAITING
     number: int = field(default_factory=lambda: next(_numbers))
     key: BatchKey = field(init=False)
     _last_at: float = 0.0
@@ -94,8 +109,14 @@ class BlsSequence:
 
     @property
     def alive(self) -> bool:
-        """Whether anybody waits for more of it."""
-        return not (self.over or self.stopped or self.request.over)
+        """Whether it runs, and somebody waits for more of it: no stop word has ended its text."""
+        return self.state is State.RUNNING and not (self.writer.over or self.request.over)
+
+    def become(self, state: State) -> None:
+        """Go on to another state. Raises ValueError: it does not follow."""
+        if state not in NEXT[self.state]:
+            raise ValueError(f"a sequence that is {self.state.value} cannot become {state.value}")
+        self.state = state
 
     @property
     def isolated(self) -> bool:
@@ -117,7 +138,6 @@ class BlsSequence:
         """Take a step, which may be of a `probe` of all sequences; making its chunks is left to the delivery. A stop
         word is found there, while the next round is under way, which is then in vain: that costs less than all
         engines waiting for texts."""
-        self.over = bool(step.finish)
         return lambda: self._make(step, self.probe or probe)
 
     def count_draft_failure(self) -> None:
@@ -127,16 +147,14 @@ class BlsSequence:
             self.metrics.add(m.DRAFT_FAILURES, 1)
 
     def _make(self, step: NewTokens, probe: bool) -> list[AddressedChunk[BlsChunk]]:
-        if self.stopped:
+        if self.writer.over:
             return []
         try:
             chunks = self.writer.write(step)
-            self.stopped = self.writer.over and not step.finish
             with UNCOUNTED:
                 self._count(step, self.writer.used, probe)
         except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
-            self.over = True
             self.metrics.fault(m.ENDED_REQUEST)
             self.request.fail(EngineError(FAILED))
             return []

@@ -111,12 +111,12 @@ class BlsService:
         """End all requests, and refuse later ones: the target engine has failed."""
         self._failure = error
         self._active.fail_all(error)
-        self._runner.settle_ended()
+        self._runner.end_dead()
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
         self._active.cancel(request_id)
-        self._runner.settle_ended()
+        self._runner.end_dead()
 
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
@@ -128,7 +128,7 @@ class BlsService:
             now = time.monotonic()
             with over:
                 if self._active.watch(now):
-                    self._runner.settle_ended()
+                    self._runner.end_dead()
             with late:
                 self._runner.watch(now)
             if now - flushed >= METRICS_SECONDS:

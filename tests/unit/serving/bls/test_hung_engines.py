@@ -288,7 +288,7 @@ def test_a_lost_target_answer_is_asked_for_again(
     site.run(FIRST_LATE + 5.0)
     assert gone
     assert site.longest(begun)[0] <= (FIRST_LATE if lost is is_prompt else TARGET_LATE) + SLACK
-    assert not any(sequence.over for sequence in site.sequences)
+    assert all(sequence.alive for sequence in site.sequences)
     site.check()
 
 
@@ -301,7 +301,7 @@ def test_a_call_of_the_target_that_is_lost_again_ends_its_request_alone() -> Non
     answer: Any = poisoned.request.responder
     assert str(answer.error).endswith(", nor when it was asked before: send the request again, or to another replica")
     assert answer.error.code == "UNAVAILABLE"
-    assert not any(sequence.over for sequence in site.sequences[1:])
+    assert all(sequence.alive for sequence in site.sequences[1:])
     waits = site.longest(begun)[1:]
     assert max(waits) <= TARGET_LATE + SLACK
     site.check()

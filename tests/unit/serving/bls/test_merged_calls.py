@@ -24,7 +24,7 @@ from tandem_serving.bls.in_flight import InFlightBatch
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.rounds import Rounds
-from tandem_serving.bls.sequence import BlsSequence
+from tandem_serving.bls.sequence import BlsSequence, State
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest
 
@@ -135,9 +135,8 @@ class World:
         self._rounds.answered(in_flight, outputs, self.now)
         self._rounds.outgoing.clear()
         self._rounds.call_ended(in_flight, FAILED, self.now)
-        for sequence in [row.sequence for row in rows if row.sequence.over and not row.sequence.request.over]:
-            sequence.request.over = True
-            self._rounds.leave(sequence)
+        for sequence in [row.sequence for row in rows if row.sequence.state is State.FINISHED]:
+            self._rounds.end([sequence])
             self.begin(sequence in self._guided)
         self.start()
 

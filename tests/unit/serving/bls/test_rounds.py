@@ -16,7 +16,7 @@ from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.rounds import Rounds
-from tandem_serving.bls.sequence import BlsSequence
+from tandem_serving.bls.sequence import BlsSequence, State
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest
 
@@ -36,10 +36,12 @@ def wrong(ids: list[int]) -> int:
 class Table:
     """Rounds of sequences by name, each with a draft model, whose engine calls the test ends when it likes."""
 
+    max_rows = 8
+
     def __init__(self, **drafts: Model) -> None:
         self.now = 100.0
         self.policy = Steady(K, separate_devices=True)
-        limits = RoundLimits(running=8, waiting=0, max_rows=8, draft_timeout=1.0)
+        limits = RoundLimits(running=8, waiting=0, max_rows=self.max_rows, draft_timeout=1.0)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda sequence: None, clock=lambda: self.now)
         self.names: dict[BlsSequence, str] = {}
         self.drafts = drafts
@@ -86,16 +88,41 @@ class Table:
         ]
 
 
+def test_a_sequence_that_has_ended_never_runs_again() -> None:
+    table = Table(a=right)
+    [sequence] = table.names
+    assert sequence.state is State.RUNNING
+    for _ in range(2):  # its delivery and its client may both end it
+        table.rounds.end([sequence])
+        assert (sequence.state, table.rounds.load()) == (State.ENDED, (0, 0))
+    with pytest.raises(ValueError, match="a sequence that is ended cannot become running"):
+        sequence.become(State.RUNNING)
+
+
+class SingleCalls(Table):
+    """Engines that take no batches."""
+
+    max_rows = 1
+
+
+def test_an_engine_that_takes_no_batches_gets_each_call_on_its_own() -> None:
+    table = SingleCalls(a=right, b=right, c=right)
+    assert table.end("target a") == ["draft a", "target b", "target c"]
+    assert table.end("target b") == ["draft a", "draft b", "target c"], "no call waits for another"
+    assert table.end("draft a") == ["draft b", "target a", "target c"]
+
+
 def test_an_answer_cut_short_by_our_own_stop_is_no_end_of_text() -> None:
     """A call that is given up is stopped: its rows come back with what they have, as at the end of a text."""
     table = Table(a=right, b=right)
     [name] = table.start()
     stopped = table.in_flight.pop(name)
     table.now = stopped.late + 1
-    assert table.rounds.late(table.now) == [stopped]
+    table.rounds.late(table.now)
+    assert table.rounds.stops == [stopped]
     table.rounds.answered(stopped, [(0, Output([])), (1, Output([]))], table.now)
     table.rounds.call_ended(stopped, ERROR, table.now)
-    assert not any(sequence.over for sequence in table.names)
+    assert all(sequence.alive for sequence in table.names)
     assert table.start() == ["target a", "target b"], "each by itself"
 
 
@@ -109,7 +136,7 @@ def test_a_draft_engine_whose_calls_never_return_is_asked_no_more() -> None:
     def another() -> list[str]:
         for sequence in table.names:
             sequence.request.over = True
-        table.rounds.useless()
+        table.rounds.end_dead()
         table.in_flight.clear()
         table.rounds.admit([table.sequence("a", 0)])
         table.start()

@@ -91,7 +91,7 @@ class Play:
         step = tokens, 2 * tokens
         limits = RoundLimits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, patience, K if whole else 0, *step)
         self.steps = 0
-        self.rounds = Rounds(self.policy, limits, m.Metrics(), self.depart, clock=lambda: self.now)
+        self.rounds = Rounds(self.policy, limits, m.Metrics(), self.delivered, clock=lambda: self.now)
         self.asked: dict[BlsSequence, list[int]] = {}  # with what it is to say
         self.events: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = count()
@@ -157,8 +157,8 @@ class Play:
         self.asked[made] = expected(ids, most, stop)
         return made
 
-    def depart(self, sequence: BlsSequence) -> None:
-        self.rounds.leave(sequence)
+    def delivered(self, sequence: BlsSequence) -> None:
+        self.rounds.end([sequence])
         self.start()
 
     # --- what the runner and its watchdog do -------------------------------------------------------
@@ -166,6 +166,7 @@ class Play:
         for request, error in self.rounds.failed:
             request.fail(error)
         self.rounds.failed.clear()
+        self.stop()
         for batch in self.rounds.start():
             self.take_off(batch)
 
@@ -174,17 +175,18 @@ class Play:
             id(sequence.request): sequence.request for sequence in self.asked if not sequence.request.over
         }.values()
         if sum(active.abandoned() for active in active_requests):
-            self.stop(self.rounds.useless())
+            self.rounds.end_dead()
         assert all(self.now < active.deadline for active in active_requests), "somebody waits for ever"
         for active, error in self.rounds.time_out(self.now):
             active.fail(error)
-        self.stop(self.rounds.late(self.now))
+        self.rounds.late(self.now)
         self.start()
         if self.events or self.in_flight:
             self.at(self.now + WATCH, self.watch)
 
-    def stop(self, late: list[InFlightBatch]) -> None:
-        for in_flight in late:  # a stop may come too late for what does not hang
+    def stop(self) -> None:
+        stops, self.rounds.stops = self.rounds.stops, []
+        for in_flight in stops:  # a stop may come too late for what does not hang
             fails = in_flight.batch.via == "round" or self.in_flight.get(in_flight, True)
             self.at(self.now + 0.01, partial(self.land, in_flight, fails=fails))
 

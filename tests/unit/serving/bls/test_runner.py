@@ -9,6 +9,7 @@ from support.serving.steady import Steady
 from tandem_serving import metrics as m
 from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.runner import Runner, by_urgency
+from tandem_serving.bls.sequence import State
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,8 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
 class Delivered:
     """A sequence whose first token is delivered as soon as somebody has asked about it."""
 
-    def __init__(self, first: bool, over: bool = False) -> None:
-        self.over = over
+    def __init__(self, first: bool, state: State = State.RUNNING) -> None:
+        self.state = state
         self._first = first
 
     @property
@@ -61,7 +62,7 @@ class Delivered:
 
 def test_a_step_goes_out_once_though_its_sequences_first_token_is_delivered_meanwhile() -> None:
     """A step that counted as both was in the text twice."""
-    new, old, ending = Delivered(first=True), Delivered(first=False), Delivered(first=False, over=True)
+    new, old, ending = Delivered(first=True), Delivered(first=False), Delivered(first=False, state=State.FINISHED)
     outgoing: Any = [(old, "a"), (new, "b"), (ending, "c")]
     first: Any
     then: Any

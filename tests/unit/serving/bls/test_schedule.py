@@ -1,14 +1,16 @@
 """The schedule: who waits where, whatever the strategy."""
 
-from support.serving.calls import names, row
-from tandem_serving.bls.batches import Batch
+import pytest
+
+from support.serving.calls import IDS, names, row
+from tandem_serving.bls.batches import Batch, BatchKey, Row
+from tandem_serving.bls.calls import Call
 from tandem_serving.bls.schedule import Schedule
-from tandem_serving.bls.step_limits import StepLimits
-from tandem_serving.bls.strategies.waves import Waves
+from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
 
 
-def schedule(members: int, rows: int = 64, micro_batches: int = 1) -> Schedule[str]:
-    made: Schedule[str] = Schedule(StepLimits(rows), lambda _: Waves(lambda _: micro_batches))
+def schedule(members: int, micro_batches: int = 1) -> Schedule[str]:
+    made: Schedule[str] = Schedule(StepLimits(64), lambda _: micro_batches)
     for _ in range(members):
         made.enter("k")
     return made
@@ -25,10 +27,43 @@ def ask(made: Schedule[str], drafts: str = "", targets: str = "") -> None:
         made.ask(row(name, "target"))
 
 
-def test_an_engine_that_takes_no_batches_gets_each_call_on_its_own() -> None:
-    made = schedule(4, rows=1)
-    ask(made, "abc", "d")
-    assert names(start(made)) == ["a", "b", "c", "d"]
+def strategy(batch: Batch[str]) -> str:
+    """What started it."""
+    if not batch.shared:
+        return "per_sequence"
+    return "filled_steps" if batch.step else "waves" if batch.via == "engine" else "server_rounds"
+
+
+# the server makes rounds, and may for these sequences; tokens of a step; its call goes by itself; the strategy, why
+CHOICES = [
+    (True, True, UNLIMITED, False, "server_rounds", "the server can, and may for these sequences"),
+    (
+        True,
+        False,
+        UNLIMITED,
+        False,
+        "waves",
+        "drafts must not be padded, or engines get different tensors",
+    ),
+    (False, True, UNLIMITED, False, "waves", "no model makes rounds"),
+    (True, True, len(IDS), False, "filled_steps", "a step does not take two calls"),
+    (False, False, len(IDS), False, "filled_steps", "likewise where the server makes no rounds"),
+    (True, True, UNLIMITED, True, "per_sequence", "it would hold up the others"),
+    (True, True, len(IDS), True, "per_sequence", "likewise where texts are long"),
+]
+
+
+@pytest.mark.parametrize(("in_server", "whole_rounds", "tokens", "own", "chosen", "why"), CHOICES)
+def test_the_strategy_follows_from_the_server_the_engines_and_the_call(
+    in_server: bool, whole_rounds: bool, tokens: int, own: bool, chosen: str, why: str
+) -> None:
+    made: Schedule[str] = Schedule(StepLimits(64, tokens, tokens), in_server=in_server)
+    key = BatchKey("tensors", whole_rounds)
+    for _ in "ab":
+        made.enter(key)
+    for name in "ab":
+        made.ask(Row(name, Call("target", IDS, 1), key, own))
+    assert {strategy(batch) for batch in start(made)} == {chosen}, why
 
 
 def test_calls_of_their_own_start_at_once_and_hold_nobody() -> None:

@@ -29,7 +29,7 @@ class ServerRounds:
         micro_batches: Callable[[int], int] = lambda sequences: 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.micro_batches = micro_batches
+        self._micro_batches = micro_batches
         self._clock = clock
         self._awaited: dict[int, _Awaited] = {}
 
@@ -44,7 +44,7 @@ class ServerRounds:
     def start(self, group: Group[S]) -> list[Batch[S]]:
         """Drafts that wait, to be verified in the server, where there is room for a round; the target's at once."""
         waiting, in_flight, now = group.waiting, len(group.in_flight["draft"]), self._clock()
-        halves = self.micro_batches(group.members) > 1
+        halves = self._micro_batches(group.members) > 1
         self._awaited = {number: awaited for number, awaited in self._awaited.items() if now < awaited.until}
         many = halves and in_flight == 1 and len(waiting["draft"]) >= group.members / 3
         begins = not self._awaited and (not in_flight or many)

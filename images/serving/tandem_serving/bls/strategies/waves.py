@@ -15,7 +15,7 @@ class Waves:
     """
 
     def __init__(self, micro_batches: Callable[[int], int] = lambda sequences: 1) -> None:
-        self.micro_batches = micro_batches
+        self._micro_batches = micro_batches
 
     def start(self, group: Group[S]) -> list[Batch[S]]:
         """The batches that start now."""
@@ -23,7 +23,7 @@ class Waves:
         # The phase in which more sequences wait goes first; the others join them in the next.
         roles: list[Role] = sorted(waiting, key=lambda role: -len(waiting[role]))
         idle = not any(in_flight.values())
-        if self.micro_batches(group.members) == 1:
+        if self._micro_batches(group.members) == 1:
             return group.take(roles[0]) if idle else []
         # A batch may queue behind the one in flight: the engine then goes from one to the other without us. A
         # small one waits for more, or it would take a step of the target for itself, round after round.

@@ -9,7 +9,6 @@ from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call, Role
 from tandem_serving.bls.schedule import Schedule
 from tandem_serving.bls.step_limits import StepLimits, tokens_of
-from tandem_serving.bls.strategies.waves import Waves
 
 
 def call(role: Role, length: int = 100, k: int = 4, first: bool = False) -> Call:
@@ -43,7 +42,7 @@ class Engines:
     def __init__(self, members: int, fit: int, rows: int = 64, micro_batches: int = 1) -> None:
         tokens = 104 * fit + 16  # room for those that generate
         limits = StepLimits(rows, tokens, tokens)
-        self.schedule: Schedule[str] = Schedule(limits, lambda _: Waves(lambda _: micro_batches))
+        self.schedule: Schedule[str] = Schedule(limits, lambda _: micro_batches)
         for _ in range(members):
             self.schedule.enter("k")
 
