@@ -20,6 +20,7 @@ MOST_FILES = {
     "A command": 2,
     "An autoscaling source": 3,
     "A profile": 2,
+    "An engine of mode LLMAPI": 2,
     "A sampling parameter": 4,
     "A parameter of a model's config.pbtxt": 3,
     "A setting of the operator": 4,

@@ -35,7 +35,7 @@ REPEATED = {
 }
 MOST_WORDS = 1000
 """In one of these lists: each word costs each prompt, and each of its tokens, and with them all other requests."""
-DEFAULT_MAX_TOKENS = 32  # SamplingParams' own
+DEFAULT_MAX_TOKENS = 32  # upstream's own
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class NumberRule:
 
 
 AT_LEAST_ONE = NumberRule(lambda value: value >= 1, "be 1 or more")
-# Fields of SamplingParams that go to the engine as they come; each is a tensor `sampling_param_…`.
+# Numbers that go to the engine as they come; each is a tensor `sampling_param_…`.
 RULES: dict[str, NumberRule] = {
     **{
         name: NumberRule(SAMPLING[name].valid, SAMPLING[name].must)
@@ -60,14 +60,8 @@ RULES: dict[str, NumberRule] = {
     "seed": NumberRule(math.isfinite, "be a number"),
     "ignore_eos": NumberRule(lambda value: True, "be a flag"),
 }
-# Guide types of TensorRT-LLM's Triton models, as fields of GuidedDecodingParams.
-GUIDES = {
-    "json": "json_object",
-    "json_schema": "json",
-    "regex": "regex",
-    "ebnf_grammar": "grammar",
-    "structural_tag": "structural_tag",
-}
+# Guide types of TensorRT-LLM's Triton models.
+GUIDES = ("json", "json_schema", "regex", "ebnf_grammar", "structural_tag")
 LORA_SOURCES = ("hf", "nemo")
 LOG_PROBS = "return_cumulative_logprob"
 INPUTS = {
@@ -92,8 +86,16 @@ class Features:
 
 
 @dataclass(frozen=True)
+class Guide:
+    """What the text must follow: one of GUIDES, and the schema, expression, grammar or tag; empty for `json`."""
+
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Lora:
-    """A LoRA adapter: TensorRT-LLM caches it by `number`."""
+    """A LoRA adapter: engines cache it by `number`."""
 
     number: int
     name: str
@@ -103,7 +105,8 @@ class Lora:
 
 @dataclass(frozen=True)
 class LlmApiPrompt:
-    """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
+    """One sequence to generate. `sampling`: the request's parameters by the names of `RULES`, and the words of `bad`;
+    what was not sent is absent. Temperature 0 is greedy, and so is a request without temperature, top_p and top_k.
 
     `stop_words` are looked for in the text here, not by the engine; `stop_ids` are those that have none, special
     tokens. `end_ids` end the text, too, whichever of them the engine knows. `echo`: repeat `text` in an answer that
@@ -118,7 +121,7 @@ class LlmApiPrompt:
     stop_ids: Mapping[int, str] = field(default_factory=dict)
     end_ids: frozenset[int] = frozenset()
     echo: bool = False
-    guide: Mapping[str, Any] = field(default_factory=dict)
+    guide: Guide | None = None
     lora: Lora | None = None
 
     @property
@@ -244,11 +247,11 @@ class LlmApiParser:
         if best_of > most:
             raise RequestError(f"{PREFIX}best_of is {best_of}: the engine runs {most} sequences at once, send fewer")
 
-    def _guide(self, inputs: RequestTensors, i: int) -> dict[str, Any]:
+    def _guide(self, inputs: RequestTensors, i: int) -> Guide | None:
         kind = inputs.text("guided_decoding_guide_type", i)
         guide = inputs.text("guided_decoding_guide", i)
         if not kind and not guide:
-            return {}
+            return None
         if not self._features.guided_decoding:
             raise RequestError(
                 "guided_decoding_guide_type is not supported: this service has no guided_decoding_backend; "
@@ -256,11 +259,9 @@ class LlmApiParser:
             )
         if kind not in GUIDES:
             raise RequestError(f"guided_decoding_guide_type is {kind!r}: send one of {', '.join(GUIDES)}")
-        if kind == "json":
-            return {"json_object": True}
-        if not guide:
+        if not guide and kind != "json":
             raise RequestError(f"guided_decoding_guide is empty: send the {kind} in it")
-        return {GUIDES[kind]: guide}
+        return Guide(kind, "" if kind == "json" else guide)
 
     def _lora(self, inputs: RequestTensors, i: int) -> Lora | None:
         number, name, path = inputs.scalar("lora_id", i), inputs.text("lora_name", i), inputs.text("lora_path", i)
@@ -306,9 +307,6 @@ def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
         if not rule.valid(value):
             raise RequestError(f"{PREFIX}{name} is {value}: it must {rule.must}")
         sampling[name] = value
-    if sampling.get("temperature") == 0:  # greedy, which not every version of SamplingParams takes for it
-        del sampling["temperature"]
-        sampling["top_k"] = 1
     if sampling.get("ignore_eos"):  # it is all that min_tokens is about, and some engines would ban another token
         sampling.pop("min_tokens", None)
     if bad := inputs.strings(f"{PREFIX}bad", i):
@@ -317,6 +315,6 @@ def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
 
 
 def _greedy(sampling: Mapping[str, Any]) -> bool:
-    """As `SamplingParams.params_imply_greedy_decoding`."""
-    asked = [sampling.get(name) for name in ("temperature", "top_p", "top_k")]
-    return all(value is None for value in asked) or sampling.get("top_k") == 1 or sampling.get("top_p") == 0
+    """As `SamplingParams.params_imply_greedy_decoding` of TensorRT-LLM, whose tensors these are."""
+    temperature, top_p, top_k = asked = [sampling.get(name) for name in ("temperature", "top_p", "top_k")]
+    return all(value is None for value in asked) or temperature == 0 or top_k == 1 or top_p == 0

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tandem.api.profile import Profile
 from tandem.api.roles import Role, drafts_by_heads
 from tandem.digest import digest
 from tandem.render.v1.inputs import Inputs
@@ -33,8 +34,8 @@ class LlmApiVariables(Variables):
     """Name of the other."""
     llm_args_path: str
     """llm_args.yaml in the pod."""
-    llm_package: str
-    """Python package in the image with `LLM`."""
+    engine: str
+    """Its kind."""
     max_batch_size: int
     """Of the engine: so many requests at once."""
     max_waiting_sequences: int
@@ -64,6 +65,11 @@ def llmapi(inputs: Inputs) -> Stack:
     )
 
 
+def engine_kind(profile: Profile) -> str:
+    """The engine, by the name that the image has for its kind (tandem_serving.llmapi.engines)."""
+    return "TensorRT-LLM" if profile.llm_package == "tensorrt_llm" else "Tandem"
+
+
 def _names(inputs: Inputs) -> Mapping[str, str]:
     """Triton's name of each of Tandem's models."""
     return NAMES if inputs.answers_upstream_unary else OLD_NAMES
@@ -75,7 +81,7 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
         streams=names[STREAMS],
         unary=names[UNARY],
         llm_args_path=f"{REVISION}/{LLM_ARGS}",
-        llm_package=inputs.profile.llm_package,
+        engine=engine_kind(inputs.profile),
         max_batch_size=spec.serving.max_batch_size,
         max_waiting_sequences=MAX_WAITING_SEQUENCES,
         request_timeout_seconds=spec.serving.request_timeout_seconds,
@@ -94,7 +100,7 @@ def _checks(inputs: Inputs, arguments: Mapping[str, Any]) -> dict[str, Any]:
         kept = with_spare(kept)
     checks: dict[str, Any] = {
         "target": model_check(inputs, Role.TARGET),
-        "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(to_yaml(arguments))},
+        "llm_args": {"file": LLM_ARGS, "engine": engine_kind(inputs.profile), "digest": digest(to_yaml(arguments))},
         **engine_check(inputs, kept, arguments.get("max_seq_len")),
     }
     if drafts_by_heads(spec):
