@@ -58,7 +58,8 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
-generate: venv ## Regenerate crds/, pages of docs/reference and the chart's generated files from the types
+generate: venv ## Regenerate crds/, pages of docs/reference, the chart's files, a table's copy
+	cp images/serving/tandem_serving/requests/sampling_parameters.py operator/tandem/api/
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
 	$(PY) -m tandem crd --markdown > docs/reference/api.md
 	$(PY) -m tandem conditions > docs/reference/conditions.md

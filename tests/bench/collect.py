@@ -185,6 +185,7 @@ ENGINES = [
     f'{family}{{model="{model}",version="1",{label}="{number}"}} 1'
     for model in ("tensorrt_llm", "tensorrt_llm_draft")
     for family, label in ENGINE_LABELS.items()
+    if family.startswith("nv_trt_llm")
     for number in ("used", "free", "max", "active", "waiting")
 ]
 """Series of TensorRT-LLM's engines, of which the page that was recorded has none."""

@@ -32,11 +32,11 @@ KINDS: dict[str, Any] = {
 
 
 def repository(
-    folder: Path, llm_args: dict[str, Any] | None = None, *, llm_package: str = "tensorrt_llm", **variables: Any
+    folder: Path, llm_args: dict[str, Any] | None = None, *, engine: str = "TensorRT-LLM", **variables: Any
 ) -> Path:
     """A model repository as the operator renders it; `llm_args` beside the pair's target.
 
-    `tensorrt_llm` is the stand-in.
+    TensorRT-LLM is the stand-in.
     """
     args = folder.with_name(f"{folder.name}-llm_args.yaml")
     args.write_text(yaml.safe_dump({"model": str(PAIR / "target"), **(llm_args or {})}))
@@ -44,21 +44,21 @@ def repository(
         streams=NAMES[STREAMS],
         unary=NAMES[UNARY],
         llm_args_path=str(args),
-        llm_package=llm_package,
+        engine=engine,
         max_batch_size=64,
         max_waiting_sequences=MAX_WAITING_SEQUENCES,
         request_timeout_seconds=300,
         drafter="",
         resource_manager="",
         drafter_path="",
-        refused_parameters=json.dumps(REFUSED if llm_package == "reference_llm" else {}),
+        refused_parameters=json.dumps(REFUSED if engine == "Tandem" else {}),
     )
     values = replace(values, **variables)
     for source, name in NAMES.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(config(source, values))
         (folder / name / "1").symlink_to(SERVING / source / "1")
-    if llm_package == "tensorrt_llm":
+    if engine == "TensorRT-LLM":
         (folder / NAMES[STREAMS] / "tensorrt_llm").symlink_to(STAND_IN)  # the model's folder is on the stub's path
     return folder
 

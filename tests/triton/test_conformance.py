@@ -33,7 +33,7 @@ def llmapi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TritonSer
     """A server of mode LLMAPI, and the file by which its engine fails."""
     folder = tmp_path_factory.mktemp("llmapi")
     arguments = {"speculative_config": DRAFT, "max_batch_size": 16}
-    made = llmapi_client.repository(folder / "models", arguments, llm_package="reference_llm")
+    made = llmapi_client.repository(folder / "models", arguments, engine="Tandem")
     (folder / "faults").mkdir()
     with TritonServer(made, Options(env={}, faults=folder / "faults")) as server:
         yield server, folder / "faults/tensorrt_llm_stream"

@@ -39,7 +39,7 @@ def served(
     if request.param == "BLS":
         made, ask, engine = bls.repository(folder / "models", "reference"), ask_bls, "tensorrt_llm_engine"
     else:
-        made = llmapi_client.repository(folder / "models", llm_package="reference_llm")
+        made = llmapi_client.repository(folder / "models", engine="Tandem")
         ask, engine = ask_llmapi, "tensorrt_llm_stream"
     (folder / "faults").mkdir()
     with TritonServer(made, Options(env={}, faults=folder / "faults")) as server:

@@ -31,7 +31,7 @@ JUDGED_SECONDS = {FAILS: 6.0, HANGS: 14.0, ROW: 6.0}
 
 
 NAMES = ("speculative_bls", "tensorrt_llm_bls", "tensorrt_llm_engine", "tensorrt_llm_engine")
-LLM_API = ("tensorrt_llm_stream", "tensorrt_llm", "tensorrt_llm_stream", "tensorrt_llm")
+LLM_API = ("tensorrt_llm_stream", "tensorrt_llm", "tensorrt_llm_stream", "Tandem")
 
 
 @dataclass
@@ -73,7 +73,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     fault.mkdir()
     options = Options(env={}, faults=fault)
     if request.param == "LLMAPI":
-        made = llmapi_client.repository(tmp_path / "models", llm_package="reference_llm")
+        made = llmapi_client.repository(tmp_path / "models", engine="Tandem")
         names, inputs, stream = LLM_API, llmapi_client.inputs, {"streaming": True}
     else:
         made = bls.repository(tmp_path / "models", "reference", max_engine_rows=64, max_draft_len=4)

@@ -39,7 +39,7 @@ def served(
     if request.param == "BLS":
         bls.repository(folder, "reference", max_draft_len=4, max_engine_rows=16, max_batch_size=16)
     else:
-        llmapi_client.repository(folder, SPECULATIVE, llm_package="reference_llm")
+        llmapi_client.repository(folder, SPECULATIVE, engine="Tandem")
     with TritonServer(folder) as server, OpenAiEndpoint(server, request.param, PAIR / "target") as endpoint:
         yield server, endpoint, request.param
 

@@ -42,7 +42,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module", params=CONFIGS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     args = {"speculative_config": CONFIGS[request.param]}
-    made = repository(tmp_path_factory.mktemp("llm") / "models", args, llm_package="reference_llm")
+    made = repository(tmp_path_factory.mktemp("llm") / "models", args, engine="Tandem")
     with TritonServer(made) as server:
         yield server
 
@@ -159,7 +159,7 @@ def test_what_the_engine_has_not_is_refused_by_name(server: TritonServer) -> Non
 
 
 def test_an_argument_that_it_does_not_know_is_named(tmp_path: Path) -> None:
-    made = repository(tmp_path / "models", {"kv_cache_config": {}}, llm_package="reference_llm")
+    made = repository(tmp_path / "models", {"kv_cache_config": {}}, engine="Tandem")
     with (
         pytest.raises(ServerError, match="kv_cache_config is not an argument that reference_llm knows"),
         TritonServer(made),

@@ -139,7 +139,7 @@ def test_the_kv_cache_of_the_target_s_engine(speculative: TritonServer) -> None:
         with ThreadPoolExecutor(len(PROMPTS)) as threads:
             list(threads.map(lambda text: bls.unary(speculative.grpc_url, bls.inputs(text, max_tokens=200)), PROMPTS))
 
-    kind = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm_engine",version="1"}'
+    kind = 'tandem_engine_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm_engine",version="1"}'
     pod = figures_of(speculative, work, len(PROMPTS), of_its_cache)
     eventually(lambda: metric(speculative, kind % "used") == 0, "the engine tells that it holds nothing")
     lines = [line.rsplit(" ", 1) for line in speculative.metrics().splitlines() if not line.startswith("#")]

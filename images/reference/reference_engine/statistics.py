@@ -1,4 +1,4 @@
-"""The engine at a moment, and the gauges that TensorRT-LLM's Triton backend makes of it.
+"""The engine at a moment, and gauges of it as TensorRT-LLM's Triton backend has them, under a prefix of Tandem's.
 
 Families, labels and their values are that backend's, as far as the engine has the numbers.
 Source: TensorRT-LLM, triton_backend/inflight_batcher_llm/src/custom_metrics_reporter/custom_metrics_reporter.cc
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from reference_engine.kv_cache import BLOCK
 
-REQUESTS, KV_CACHE = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
-GENERAL = "nv_trt_llm_general_metrics"
+REQUESTS, KV_CACHE = "tandem_engine_request_metrics", "tandem_engine_kv_cache_block_metrics"
+GENERAL = "tandem_engine_general_metrics"
 FAMILIES: Mapping[str, tuple[str, str]] = {
-    REQUESTS: ("request_type", "TRT LLM request metrics"),
-    KV_CACHE: ("kv_cache_block_type", "TRT LLM KV cache block metrics"),
-    GENERAL: ("general_type", "General TRT LLM metrics"),
+    REQUESTS: ("request_type", "Engine request metrics"),
+    KV_CACHE: ("kv_cache_block_type", "Engine KV cache block metrics"),
+    GENERAL: ("general_type", "General engine metrics"),
 }
 """The label that says which number it is, and the help, by family."""
 

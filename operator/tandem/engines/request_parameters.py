@@ -11,33 +11,12 @@ from enum import StrEnum
 from typing import Any
 
 from tandem.api.decoding import Mode
+from tandem.api.sampling_parameters import of_mode
 
 SPECULATION = "speculative_config"
 SAMPLING = ("temperature", "top_k", "top_p")
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
-PARAMETERS: Mapping[Mode, tuple[str, ...]] = {
-    Mode.BLS: (
-        *SAMPLING,
-        "seed",
-        *PENALTIES,
-        "min_tokens",
-        "bad_words",
-        "embedding_bias",
-        "logprobs",
-        "length_penalty",
-    ),
-    Mode.LLMAPI: (
-        *SAMPLING,
-        "min_p",
-        "seed",
-        *PENALTIES,
-        "min_tokens",
-        "bad_words",
-        "ignore_eos",
-        "best_of",
-        "logprobs",
-    ),
-}
+PARAMETERS = {mode: tuple(parameter.name for parameter in of_mode(mode)) for mode in (Mode.BLS, Mode.LLMAPI)}
 """By mode: those that its models have an input for. OpenAI's and vLLM's names."""
 
 

@@ -19,7 +19,7 @@ class EngineFailure(BaseModel):
     """An engine that failed, so that the server ended itself."""
 
     model: Annotated[str, Field(min_length=1, max_length=128)]
-    """Triton's name of the engine's model."""
+    """Triton's name of the engine's model; in mode LLMAPI the engine's own name."""
     reason: Literal[ServingReason.ENGINE_FAILING, ServingReason.ENGINE_HUNG, ServingReason.ENGINE_ARGUMENTS_REFUSED]
     """Whether its answers were errors, there were none, or it was never loaded."""
     message: str

@@ -15,7 +15,7 @@ from tandem_serving.errors import EngineError
 from tandem_serving.llmapi.chunks import LlmApiChunk, RequestMetrics, SequenceOutput
 from tandem_serving.llmapi.request import Codec, LlmApiPrompt, LlmApiRequest
 from tandem_serving.llmapi.service import LlmApiService
-from tandem_serving.llmapi.statistics import EngineState
+from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies, EngineState
 
 FAILS, BREAKS, PANICS, DROPPED, HANGS = b"fails", b"breaks", b"panics", b"dropped", b"hangs"
 FAILED = "the server failed at this request; its log says why"
@@ -66,6 +66,8 @@ class FakeEngine:
     """An engine that keeps its calls."""
 
     codec: Codec = CODEC
+    name: str = "Fake"
+    families: EngineFamilies = FAMILIES
     calls: list[FakeCall] = field(default_factory=list)
     alive: bool = True
     closed: bool = False

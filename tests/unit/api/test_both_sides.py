@@ -5,21 +5,29 @@ from typing import get_args
 import pytest
 
 from tandem.api import bounds, ports
-from tandem.api.decoding import DecodingType
+from tandem.api.decoding import DecodingType, Mode
+from tandem.api.profile import Profile
 from tandem.api.types import Source, Thinking
 from tandem.api.types.service import ToolCalls
 from tandem.cli.admission import ManifestProblem, problems, without_nulls
+from tandem.engines import modes
+from tandem.metrics.telemetry import families
 from tandem.render.v1.openai import _thinking
+from tandem.settings import shipped_profiles
 from tandem_fetcher import cli as fetcher
 from tandem_fetcher import uri as fetched
 from tandem_fetcher.errors import FetchError
 from tandem_serving.bls import settings
 from tandem_serving.boot import entrypoint, mpi
-from tandem_serving.llmapi.arguments import USER_PROVIDED
+from tandem_serving.llmapi import engines
+from tandem_serving.llmapi.engines.tensorrt_llm import TensorRtLlm
+from tandem_serving.llmapi.engines.tensorrt_llm.arguments import USER_PROVIDED
 from tandem_serving.openai.thinking import Markers
 from tandem_serving.openai.tool_calls import FORMATS
 from tandem_serving.prepare import build_progress
 
+PROFILES = [Profile.model_validate(each) for each in shipped_profiles()]
+LLM_API = [profile for profile in PROFILES if Mode.LLMAPI in modes(profile)]
 NEEDED = {
     "tensorrt_llm_model_name": "t",
     "tensorrt_llm_collector_name": "c",
@@ -66,6 +74,17 @@ def test_as_many_sequences_run_in_mode_bls() -> None:
 
 def test_a_drafter_of_the_users_is_added_under_the_names_that_are_written() -> None:
     assert DecodingType.USER_PROVIDED.traits.upstream == USER_PROVIDED
+
+
+@pytest.mark.parametrize("profile", LLM_API, ids=lambda profile: profile.name)
+def test_the_image_knows_the_engine_of_each_profile(profile: Profile) -> None:
+    assert profile.engine.kind in engines.ENGINES
+
+
+def test_the_families_of_each_engine_s_state_are_read() -> None:
+    for kind in map(engines.find, engines.ENGINES):
+        assert isinstance(kind, TensorRtLlm)
+        assert {kind.families.requests.name, kind.families.kv_cache.name} <= families.ENGINE_LABELS.keys()
 
 
 PATHS: list[tuple[str, bool, str]] = [

@@ -184,7 +184,7 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
         streams=payload,
         unary=payload,
         llm_args_path=payload,
-        llm_package=payload,
+        engine=payload,
         max_batch_size=4,
         max_waiting_sequences=8,
         request_timeout_seconds=60,
@@ -195,13 +195,13 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
     )
     message = text_format.Parse(config("tensorrt_llm_llmapi", variables), model_config_pb2.ModelConfig())
     found = {name: value.string_value for name, value in message.parameters.items()}
-    assert found["drafter"] == found["llm_args_path"] == found["llm_package"] == payload
+    assert found["drafter"] == found["llm_args_path"] == found["engine"] == payload
     assert found["resource_manager"] == found["refused_parameters"] == payload
     assert found["drafter_path"] == "/own"
     assert set(found) == {
         *(
             "llm_args_path",
-            "llm_package",
+            "engine",
             "resource_manager",
             "refused_parameters",
             "request_timeout_seconds",

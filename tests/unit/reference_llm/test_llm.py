@@ -22,7 +22,8 @@ from reference_llm.llmapi.drafters import lookup
 from reference_llm.llmapi.llm import Tokenizer as LlmTokenizer
 from reference_llm.llmapi.llm import end_ids
 from reference_llm.llmapi.llm_args import DraftTargetConfig, LlmArgs
-from tandem_serving.llmapi.statistics import EngineState, parse
+from tandem_serving.llmapi.engines.tensorrt_llm.statistics import parse
+from tandem_serving.llmapi.statistics import EngineState
 from unit.reference_engine import tiny_llama
 
 PROMPTS = [[5, 9, 2, 7], [1, 2, 3, 1, 2, 3, 1, 2], [42], [90, 17, 17, 3, 8, 11]]

@@ -34,7 +34,7 @@ VARIABLES = LlmApiVariables(
     streams=NAMES[STREAMS],
     unary=NAMES[UNARY],
     llm_args_path="/etc/tandem/llm_args.yaml",
-    llm_package="tensorrt_llm",
+    engine="TensorRT-LLM",
     max_batch_size=16,
     max_waiting_sequences=1024,
     request_timeout_seconds=600,
@@ -76,7 +76,7 @@ def test_the_decoupled_model() -> None:
     assert made.model_transaction_policy.decoupled
     assert {name: value.string_value for name, value in made.parameters.items()} == {
         "llm_args_path": "/etc/tandem/llm_args.yaml",
-        "llm_package": "tensorrt_llm",
+        "engine": "TensorRT-LLM",
         "request_timeout_seconds": "600",
         "max_running_sequences": "16",
         "max_waiting_sequences": "1024",
@@ -96,7 +96,7 @@ def test_the_unary_model() -> None:
 
 def test_strings_are_quoted() -> None:
     hostile = 'a"} parameters { key: "x"\n$(id) {{ 7 * 7 }}'
-    names = ("drafter", "resource_manager", "drafter_path", "llm_args_path", "llm_package", "refused_parameters")
+    names = ("drafter", "resource_manager", "drafter_path", "llm_args_path", "engine", "refused_parameters")
     made = config(STREAMS, **dict.fromkeys(names, hostile))
     for name in names:
         assert made.parameters[name].string_value == hostile

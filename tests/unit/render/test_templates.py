@@ -57,5 +57,5 @@ def test_a_name_that_is_no_variable_is_an_error() -> None:
         streams: str
         llm_args_path: str
 
-    with pytest.raises(jinja2.UndefinedError, match="'llm_package' is undefined"):
+    with pytest.raises(jinja2.UndefinedError, match="'engine' is undefined"):
         config("tensorrt_llm_llmapi", Few("tensorrt_llm", "/etc/tandem/llm_args.yaml"))

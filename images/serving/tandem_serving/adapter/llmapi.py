@@ -9,10 +9,10 @@ from typing import Any
 
 from tandem_serving import checkpoint
 from tandem_serving.adapter.responder import TritonResponder
-from tandem_serving.llmapi import arguments, dry_run, outputs, settings
+from tandem_serving.llmapi import arguments, dry_run, engines, outputs, settings
 from tandem_serving.llmapi.chunks import LlmApiChunk
-from tandem_serving.llmapi.engine import TensorRtLlmEngine
-from tandem_serving.llmapi.request import Codec, Features, LlmApiParser
+from tandem_serving.llmapi.engine import EngineKind
+from tandem_serving.llmapi.request import Codec, LlmApiParser
 from tandem_serving.llmapi.service import LlmApiService
 from tandem_serving.llmapi.tasks import LlmApiOptions
 from tandem_serving.requests.tensors import Array
@@ -29,42 +29,43 @@ class LlmApiResponder(TritonResponder[LlmApiChunk]):
 def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     """Start the engine that a model configuration describes.
 
-    Raises settings, arguments and checkpoint errors, and ArgumentsRefused.
+    Raises settings, arguments and checkpoint errors, UnknownEngineError and ArgumentsRefused.
     """
     config = settings.read(parameters)
-    llm_arguments = arguments.read(config.llm_args_path)
-    limits = arguments.limits(llm_arguments, config.llm_package)
-    features = _features(llm_arguments, config)
-    speculates = bool(llm_arguments.get("speculative_config"))
+    kind = engines.find(config.engine)
+    given = arguments.read(config.llm_args_path)
+    limits, features = kind.limits(given), kind.features(given)
     if config.drafter:
-        drafter = arguments.load_drafter(config.drafter, config.drafter_path)
-        manager = None
-        if config.resource_manager:
-            manager = arguments.load_drafter(config.resource_manager, config.drafter_path, "resource manager")
-        llm_arguments = arguments.with_drafter(llm_arguments, drafter, manager)
-    dry_run.before_loading(llm_arguments, config.llm_package)
-    engine = TensorRtLlmEngine(llm_arguments, config.llm_package)
-    options = LlmApiOptions(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)
-    folders = [Path(llm_arguments[name]) for name in ("model", "tokenizer") if llm_arguments.get(name)]
-    features = replace(features, end_ids=frozenset(_end_ids(folders, engine.codec)))
+        given = _with_drafter(kind, given, config)
+    dry_run.before_loading(kind, given)
+    engine = kind.load(given)
+    features = replace(
+        features,
+        running=config.running,
+        waiting=config.waiting,
+        refused=config.refused,
+        end_ids=frozenset(_end_ids(given, engine.codec)),
+    )
+    options = LlmApiOptions(
+        config.request_timeout, config.running, config.waiting, kind.speculates(given), config.canary_seconds
+    )
     service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
     service.guard()
     return service
 
 
-def _end_ids(folders: list[Path], codec: Codec) -> list[int]:
+def _with_drafter(kind: EngineKind, given: Mapping[str, Any], config: settings.LlmApiSettings) -> dict[str, Any]:
+    drafter = arguments.load_drafter(config.drafter, config.drafter_path)
+    manager = None
+    if config.resource_manager:
+        manager = arguments.load_drafter(config.resource_manager, config.drafter_path, "resource manager")
+    return kind.with_drafter(given, drafter, manager)
+
+
+def _end_ids(given: Mapping[str, Any], codec: Codec) -> list[int]:
+    folders = [Path(given[name]) for name in ("model", "tokenizer") if given.get(name)]
+
     def id_of(name: str) -> int | None:
         return next(iter(codec.special([name])), None)
 
     return checkpoint.end_ids(folders, id_of, lambda token: not codec.decode([token])).all
-
-
-def _features(llm_arguments: Mapping[str, Any], config: settings.LlmApiSettings) -> Features:
-    lora = llm_arguments.get("lora_config") or {}
-    return Features(
-        guided_decoding=bool(llm_arguments.get("guided_decoding_backend")),
-        lora_dirs=tuple(Path(folder).resolve() for folder in lora.get("lora_dir") or ()),
-        running=config.running,
-        waiting=config.waiting,
-        refused=config.refused,
-    )

@@ -15,8 +15,8 @@ import numpy as np
 from tandem_serving.bls.calls import IntArray
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.refused import RefusedParameters
-from tandem_serving.requests.sampling import SAMPLING
-from tandem_serving.requests.tensors import TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
+from tandem_serving.requests.sampling_parameters import BLS, of_mode, passed_on
+from tandem_serving.requests.tensors import NUMPY, TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -60,7 +60,8 @@ class RequestLimits:
 
 # Inputs that go to the target as they come: without them the draft is only right less often.
 LORA = ("lora_task_id", "lora_weights", "lora_config")
-_INPUTS = {"embedding_bias": "embedding_bias_words", "logprobs": "return_log_probs"}
+_INPUTS = {parameter.name: parameter.input(BLS) for parameter in of_mode(BLS)}
+_TO_ENGINES = [parameter for parameter in passed_on(BLS) if parameter.engine]
 GUIDE = ("guided_decoding_guide_type", "guided_decoding_guide")
 
 
@@ -242,15 +243,17 @@ class BlsParser:
 
     def _engine_tensors(self, inputs: RequestTensors, i: int, end_ids: list[int]) -> dict[str, Array]:
         tensors: dict[str, Array] = {}
-        for name, scalar in SAMPLING.items():
-            value = inputs.scalar(name, i)
+        for each in _TO_ENGINES:
+            value = inputs.scalar(each.name, i)
             if value is None:
                 continue
-            if not scalar.valid(value):
-                raise RequestError(f"{name} is {value}: it must {scalar.must}")
-            if value == scalar.default:
+            if must := each.fault(value):
+                raise RequestError(f"{each.name} is {value}: it must {must}")
+            if value == each.default:
                 continue  # so that requests with it and without it can share engine calls
-            tensors[scalar.tensor] = np.array([[value]], scalar.dtype)
+            tensors[each.engine] = np.array([[value]], NUMPY[each.datatype])
+        if (pad := inputs.scalar("pad_id", i)) is not None:
+            tensors["pad_id"] = np.array([[pad]], np.int32)
         if inputs.scalar("temperature", i) == 0:
             # TensorRT-LLM makes it top_p 1 at temperature 1, from all tokens, unless top_k is there to become 1
             # (runtime/samplingConfig.h, validate).
@@ -282,7 +285,7 @@ def _draws(inputs: RequestTensors, i: int) -> bool:
 def _asked(inputs: RequestTensors, i: int) -> dict[str, Any]:
     """Parameters of row `i`, by the names of RefusedParameters."""
     return {
-        **{name: inputs.scalar(name, i) for name in (*SAMPLING, "seed", "min_tokens")},
+        **{parameter.name: inputs.scalar(parameter.name, i) for parameter in passed_on(BLS)},
         "bad_words": inputs.strings("bad_words", i),
         "embedding_bias": inputs.strings("embedding_bias_words", i),
         "logprobs": bool(inputs.scalar("return_log_probs", i, False)),

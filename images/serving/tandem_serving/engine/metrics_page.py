@@ -11,7 +11,8 @@ from tandem_serving.addresses import authority
 
 PORT = "TANDEM_METRICS_PORT"
 """The variable by which the entry point gives models the port of the page."""
-FAMILY, LABEL = "nv_trt_llm_general_metrics{", 'general_type="iteration_counter"'
+FAMILIES = ("nv_trt_llm_general_metrics{", "tandem_engine_general_metrics{")
+LABEL = 'general_type="iteration_counter"'
 COUNT_SECONDS = 2.0
 _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Never by the proxy that a pod's HTTP_PROXY names: it knows no such port, and every stream would be cut."""
@@ -37,5 +38,5 @@ def iterations(model: str) -> str | None:
 
 def find_iterations(page: str, model: str) -> str | None:
     """The same, on a page."""
-    lines = (line for line in page.splitlines() if line.startswith(FAMILY))
+    lines = (line for line in page.splitlines() if line.startswith(FAMILIES))
     return next((line.rsplit(" ", 1)[1] for line in lines if LABEL in line and f'model="{model}"' in line), None)

@@ -1,8 +1,8 @@
-"""The LLM-API model: TensorRT-LLM's `LLM` behind upstream's tensors, with batches, deltas and metrics, without
-Triton. `adapter` imports it, and `prepare`, which checks the arguments of `LLM`.
+"""The LLM-API model: an engine's own API behind upstream's tensors, with batches, deltas and metrics, without Triton.
+`adapter` imports it, and `prepare`, which checks the engine's arguments.
 
-Its layers: `service` (requests), `tasks` (a sequence each, on an asyncio loop), `engine` and `dialect` (the only
-modules that know `tensorrt_llm`; what differs between its versions is in `dialect`), `meter` (counts), `outputs`
+Its layers: `service` (requests), `tasks` (a sequence each, on an asyncio loop), `engine` (the seam to an engine),
+`engines` (a module for each kind of engine, found by its name; nothing else knows one), `meter` (counts), `outputs`
 (chunks as tensors), `chunks` (tokens to text), `request` (tensors to prompts), `arguments` (llm_args.yaml, a drafter
 of the user's), `settings` (config.pbtxt).
 """

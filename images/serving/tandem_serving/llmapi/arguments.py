@@ -1,22 +1,14 @@
-"""The arguments of `tensorrt_llm.LLM`: a YAML file, and what no YAML file can hold."""
+"""The arguments of the engine: a YAML file, and objects that no YAML file can hold."""
 
 from __future__ import annotations
 
 import importlib
 import operator
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-
-from tandem_serving.checkpoint import ModelLimits, read_limits
-from tandem_serving.llmapi.dialect import TENSORRT_LLM
-
-# TensorRT-LLM's own spellings of the decoding type, by version.
-USER_PROVIDED = ("User_Provided", "UserProvided")
 
 
 class ArgumentsError(Exception):
@@ -24,7 +16,7 @@ class ArgumentsError(Exception):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The arguments that a YAML file holds: `model`, a checkpoint's folder, and all else that `LLM` takes.
+    """The arguments that a YAML file holds: `model`, a checkpoint's folder, and all else that the engine takes.
 
     Raises ArgumentsError.
     """
@@ -38,30 +30,6 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(arguments, dict) or not isinstance(arguments.get("model"), str):
         raise ArgumentsError(f"{path} names no model: it must be a mapping with the key `model`, a folder")
     return arguments
-
-
-def limits(arguments: Mapping[str, Any], package: str) -> ModelLimits:
-    """Of the model, by its folder and `max_seq_len`, which TensorRT-LLM takes beyond the model's own, too; for other
-    packages it is a bound. Raises CheckpointError."""
-    own, asked = read_limits(Path(arguments["model"])), int(arguments.get("max_seq_len") or 0)
-    return replace(own, max_sequence_len=asked) if asked and package == TENSORRT_LLM else own.at_most(asked)
-
-
-def with_drafter(
-    arguments: Mapping[str, Any], drafter: object, resource_manager: object | None = None
-) -> dict[str, Any]:
-    """The arguments with a drafter in their `speculative_config`, and with its resource manager where it has one.
-
-    Raises ArgumentsError.
-    """
-    speculation = arguments.get("speculative_config")
-    if not isinstance(speculation, dict) or speculation.get("decoding_type") not in USER_PROVIDED:
-        raise ArgumentsError(
-            "there is a drafter, but speculative_config.decoding_type is not User_Provided: "
-            "set it, or leave the drafter out"
-        )
-    manager = {} if resource_manager is None else {"resource_manager": resource_manager}
-    return {**arguments, "speculative_config": {**speculation, "drafter": drafter, **manager}}
 
 
 def load_drafter(entry_point: str, folder: str, what: str = "drafter") -> object:

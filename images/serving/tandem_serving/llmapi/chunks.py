@@ -104,7 +104,7 @@ class LlmApiWriter:
         return chunk if self._request.stream else None
 
     def _ended(self, progress: SequenceOutput) -> SequenceOutput:
-        """It ends before an end token that the engine does not know: TensorRT-LLM goes by the tokenizer's own."""
+        """It ends before an end token that the engine does not know: some go by the tokenizer's own."""
         ends, ids = self._prompt.end_ids, progress.ids
         known = len(ids) - bool(progress.finish_reason)  # the last one may have ended it
         start = max(self._seen, int(self._prompt.sampling.get("min_tokens", 0)))

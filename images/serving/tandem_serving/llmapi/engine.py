@@ -1,29 +1,21 @@
-"""The engine: `tensorrt_llm.LLM`, or that of a package with its modules and signatures, asynchronously.
+"""The seam between the LLM-API model and an engine: what the model asks of a kind of engine, and of one that runs.
 
-It takes a sequence at a time and batches them itself.
-
-Text is not the engine's: it gets token ids and returns token ids, and `chunks` makes text of them. So stop
-words, whole characters and deltas are the same here as in the speculative BLS, whatever the version does.
+`engines` has the kinds. The model knows requests, text, queues and metrics; everything that differs between engines
+is behind these protocols.
 """
 
 from __future__ import annotations
 
-import copy
-import logging
-import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
-from tandem_serving.errors import EngineError, RequestError
-from tandem_serving.llmapi import dialect, statistics
-from tandem_serving.llmapi.chunks import CANCELLED, SequenceOutput
-from tandem_serving.llmapi.request import Codec, LlmApiPrompt, LlmApiRequest, Lora
-from tandem_serving.requests.tokenizer import panics_as_errors
+from tandem_serving.checkpoint import ModelLimits
+from tandem_serving.errors import EngineError
+from tandem_serving.llmapi.chunks import SequenceOutput
+from tandem_serving.llmapi.request import Codec, Features, LlmApiPrompt, LlmApiRequest
+from tandem_serving.llmapi.statistics import EngineFamilies, EngineState
 
-log = logging.getLogger("tandem.llmapi")
-
-STATISTICS_SECONDS = 2.0
-"""Upstream's own default; an iteration of a long prompt takes less."""
 STOPPED = "the engine has stopped: its log says why; send the request to another replica"
 
 
@@ -32,128 +24,91 @@ def stopped() -> EngineError:
     return EngineError(STOPPED, "UNAVAILABLE")
 
 
-class TensorRtLlmEngine:
-    """A running `LLM`. `start` is called on an asyncio loop, always the same."""
-
-    def __init__(self, arguments: Mapping[str, Any], package: str = dialect.TENSORRT_LLM) -> None:
-        """Load the model with a package's `LLM`: minutes for a large one. Whatever it raises goes up to Triton."""
-        self._package = package
-        self._llm = dialect.find(package, "LLM")(**dialect.llm_arguments(arguments, package))
-        self._failed: type[Exception] = dialect.find(package, "RequestError", "executor.utils")
-        self.codec = _codec(self._llm.tokenizer)
-        self._has_statistics = bool(arguments.get("enable_iter_perf_stats"))
-
-    async def states(self) -> AsyncIterator[statistics.EngineState]:
-        """The engine's state after each iteration, until none came for seconds; nothing where it does not tell."""
-        if self._has_statistics:
-            async for statistics_of_iteration in self._llm.get_stats_async(timeout=STATISTICS_SECONDS):
-                if state := statistics.parse(statistics_of_iteration):
-                    yield state
-
-    def healthy(self) -> bool:
-        """Whether the engine lives, as far as it knows."""
-        return dialect.healthy(self._llm)
-
-    def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> TensorRtLlmCall:
-        """Start a sequence. Raises RequestError where the engine refuses it, EngineError where it is gone."""
-        try:
-            result = self._llm.generate_async(
-                {"prompt_token_ids": prompt.ids},
-                sampling_params=self._sampling_params(prompt, request),
-                lora_request=self._lora_request(prompt.lora),
-                # Always: stop words and the time to the first token are seen here. The best of several is
-                # known at the end only.
-                streaming=prompt.best_of == 1,
-            )
-        except (self._failed, ValueError, TypeError) as error:
-            raise RequestError(f"the engine refuses the request: {first_line(error)}") from None
-        except RuntimeError as error:
-            log.exception("a request could not be started")
-            raise stopped() from error
-        return TensorRtLlmCall(result, self._failed)
-
-    def close(self) -> None:
-        """End the engine."""
-        self._llm.shutdown()
-
-    def _sampling_params(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> Any:
-        guide = dialect.find(self._package, "GuidedDecodingParams", "llmapi") if prompt.guide else None
-        return dialect.find(self._package, "SamplingParams")(
-            **prompt.sampling,
-            detokenize=False,
-            exclude_input_from_output=True,
-            return_perf_metrics=True,
-            # The best of several is the most likely one.
-            logprobs=1 if request.cumulative_logprob or prompt.best_of > 1 else None,
-            guided_decoding=guide(**prompt.guide) if guide else None,
-        )
-
-    def _lora_request(self, lora: Lora | None) -> Any:
-        if lora is None:
-            return None
-        return dialect.find(self._package, "LoRARequest", "executor.request")(
-            lora_name=lora.name, lora_int_id=lora.number, lora_path=lora.path, lora_ckpt_source=lora.source
-        )
+class ArgumentsRefused(Exception):
+    """The image does not take the engine's arguments; the message has the engine's words, and what to change."""
 
 
-class TensorRtLlmCall:
-    """A sequence in the engine. `failed`: what iterating raises when the request alone has failed."""
-
-    def __init__(self, result: Any, failed: type[Exception]) -> None:
-        self._result = result
-        self._failed = failed
+class LlmApiCall(AsyncIterable[SequenceOutput], Protocol):
+    """A sequence in the engine; iterating raises ServingError."""
 
     def abort(self) -> None:
-        """Have the engine give the sequence up, unless it is over."""
-        if not self._result.finished:
-            self._result.abort()
-
-    async def __aiter__(self) -> AsyncIterator[SequenceOutput]:
-        """The sequence after each response of the engine. Raises EngineError."""
-        try:
-            async for result in self._result:
-                yield _progress(result)
-        except self._failed as error:
-            raise EngineError(f"the engine failed at this request: {first_line(error)}") from None
-        except Exception as error:  # of its threads and processes, of any class: it shuts down, as its error says
-            log.exception("the engine broke off")
-            raise stopped() from error
+        """Have the engine give it up, unless it is over."""
+        ...
 
 
-def _codec(tokenizer: Any) -> Codec:
-    # transformers' tokenizers are not made for several threads. Two of them, as a long prompt takes seconds, and all
-    # streams would wait for it.
-    encoder, encoding, decoding = copy.deepcopy(tokenizer), threading.Lock(), threading.Lock()
+class LlmApiEngine(Protocol):
+    """An engine that runs sequences; `start` is called on the loop of its tasks, always the same.
 
-    def encode(text: str) -> list[int]:
-        with encoding, panics_as_errors():
-            return list(encoder.encode(text))
+    Text is not the engine's: it gets token ids and returns token ids, and `chunks` makes text of them. So stop words,
+    whole characters and deltas are the same for all engines, and as in the speculative BLS.
+    """
 
-    def decode(ids: list[int]) -> str:
-        with decoding, panics_as_errors():
-            # Without the clean-up of spaces, which would change text that was sent already.
-            return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    codec: Codec
+    name: str
+    """What reports and logs call it."""
+    families: EngineFamilies
+    """The metric families of its state."""
 
-    def special(words: Iterable[str]) -> dict[int, str]:
-        with encoding:
-            tokens = {word: encoder.encode(word, add_special_tokens=False) for word in words if word.strip()}
-        return {ids[0]: word for word, ids in tokens.items() if len(ids) == 1 and not decode(ids)}
+    def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> LlmApiCall:
+        """Start a sequence. Raises RequestError where the engine refuses it, EngineError where it is gone."""
+        ...
 
-    return Codec(encode, decode, dialect.longest_token(tokenizer), special)
+    def states(self) -> AsyncIterator[EngineState]:
+        """Its state after each iteration, while there are some; nothing where it reports none."""
+        ...
+
+    def healthy(self) -> bool:
+        """Whether it lives, as far as it knows."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
 
 
-def first_line(error: Exception) -> str:
-    """An error's message without the traces that TensorRT-LLM's errors carry."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+class EngineKind(Protocol):
+    """A kind of engine. `arguments` are those of llm_args.yaml: `model`, a checkpoint's folder, and what else the
+    engine takes. Nothing here but `dry_run` and `load` imports the engine's package, which may open the GPUs."""
 
+    @property
+    def name(self) -> str:
+        """The engine's own name, for messages."""
+        ...
 
-def _progress(result: Any) -> SequenceOutput:
-    best = result.outputs[0]
-    over = result.finished
-    return SequenceOutput(
-        ids=list(best.token_ids),
-        finish_reason=(best.finish_reason or CANCELLED) if over else "",  # every end of text has a reason
-        stop_reason="" if best.stop_reason is None else str(best.stop_reason),
-        cumulative_logprob=best.cumulative_logprob,
-        metrics=dialect.metrics(result),
-    )
+    def limits(self, arguments: Mapping[str, Any]) -> ModelLimits:
+        """What a sequence may hold. Raises CheckpointError."""
+        ...
+
+    def features(self, arguments: Mapping[str, Any]) -> Features:
+        """What requests may ask for: guided decoding, LoRA adapters. The rest of Features is not the engine's."""
+        ...
+
+    def speculates(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether it drafts tokens, so that its counts of them are metrics."""
+        ...
+
+    def with_drafter(
+        self, arguments: Mapping[str, Any], drafter: object, resource_manager: object | None
+    ) -> dict[str, Any]:
+        """The arguments with a drafter of the user's, and what goes with it. Raises ArgumentsError."""
+        ...
+
+    def split(self, arguments: Mapping[str, Any]) -> tuple[int, int]:
+        """Over how many GPUs it splits each layer, and the layers."""
+        ...
+
+    def missing_code(self, folders: Mapping[str, Path], arguments: Mapping[str, Any]) -> str:
+        """What to do about code of a checkpoint that the engine would run and that is not there; "": nothing.
+        `folders`: by role."""
+        ...
+
+    def dry_run(self, arguments: Mapping[str, Any]) -> None:
+        """Have the image's own checks look at the arguments; nothing is loaded. A drafter may be missing.
+
+        Raises ArgumentsRefused, and whatever a package raises that cannot check them here, as without a GPU.
+        """
+        ...
+
+    def load(self, arguments: Mapping[str, Any]) -> LlmApiEngine:
+        """Load the model: minutes for a large one. Whatever it raises goes up to Triton."""
+        ...

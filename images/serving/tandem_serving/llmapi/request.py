@@ -6,7 +6,6 @@ else one value for all of them or n. All prompts are checked before any work sta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +16,11 @@ import numpy as np
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.refused import RefusedParameters
-from tandem_serving.requests.sampling import SAMPLING
+from tandem_serving.requests.sampling_parameters import LLMAPI, PREFIX, of_mode, passed_on
 from tandem_serving.requests.tensors import TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
 
 TEXT, IDS = "text_input", "input_ids"
-PREFIX = "sampling_param_"
 # Lists of words for the whole request, as upstream has them.
 LISTS = ("sampling_param_stop", "sampling_param_bad")
 # Request parameters that load generators always send, and the inputs that say the same; a stream repeats no prompt.
@@ -35,46 +33,13 @@ REPEATED = {
 }
 MOST_WORDS = 1000
 """In one of these lists: each word costs each prompt, and each of its tokens, and with them all other requests."""
-DEFAULT_MAX_TOKENS = 32  # SamplingParams' own
-
-
-@dataclass(frozen=True)
-class NumberRule:
-    """What a number must satisfy."""
-
-    valid: Callable[[float], bool]
-    must: str
-
-
-AT_LEAST_ONE = NumberRule(lambda value: value >= 1, "be 1 or more")
-# Fields of SamplingParams that go to the engine as they come; each is a tensor `sampling_param_…`.
-RULES: dict[str, NumberRule] = {
-    **{
-        name: NumberRule(SAMPLING[name].valid, SAMPLING[name].must)
-        for name in ("top_k", "top_p", "temperature", "repetition_penalty", "presence_penalty", "frequency_penalty")
-    },
-    "max_tokens": NumberRule(lambda value: value >= 1 or value == TO_THE_LIMIT, "be 1 or more"),
-    "best_of": AT_LEAST_ONE,
-    "min_tokens": NumberRule(lambda value: value >= 0, "be 0 or more"),
-    "min_p": NumberRule(lambda value: 0 <= value <= 1, "lie between 0 and 1"),
-    "seed": NumberRule(math.isfinite, "be a number"),
-    "ignore_eos": NumberRule(lambda value: True, "be a flag"),
-}
-# Guide types of TensorRT-LLM's Triton models, as fields of GuidedDecodingParams.
-GUIDES = {
-    "json": "json_object",
-    "json_schema": "json",
-    "regex": "regex",
-    "ebnf_grammar": "grammar",
-    "structural_tag": "structural_tag",
-}
+DEFAULT_MAX_TOKENS = 32  # upstream's own
+MAX_TOKENS = f"{PREFIX}max_tokens"
+# Guide types of TensorRT-LLM's Triton models.
+GUIDES = ("json", "json_schema", "regex", "ebnf_grammar", "structural_tag")
 LORA_SOURCES = ("hf", "nemo")
 LOG_PROBS = "return_cumulative_logprob"
-INPUTS = {
-    **{name: f"{PREFIX}{name}" for name in (*RULES, "bad")},
-    "bad_words": f"{PREFIX}bad",
-    "logprobs": LOG_PROBS,
-}
+INPUTS = {parameter.name: parameter.input(LLMAPI) for parameter in of_mode(LLMAPI)}
 """What this model calls parameters."""
 
 
@@ -92,8 +57,16 @@ class Features:
 
 
 @dataclass(frozen=True)
+class Guide:
+    """What the text must follow: one of GUIDES, and the schema, expression, grammar or tag; empty for `json`."""
+
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Lora:
-    """A LoRA adapter: TensorRT-LLM caches it by `number`."""
+    """A LoRA adapter: engines cache it by `number`."""
 
     number: int
     name: str
@@ -103,7 +76,8 @@ class Lora:
 
 @dataclass(frozen=True)
 class LlmApiPrompt:
-    """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
+    """One sequence to generate. `sampling`: the request's parameters by name, `max_tokens`, and the words of `bad`;
+    what was not sent is absent. Temperature 0 is greedy, and so is a request without temperature, top_p and top_k.
 
     `stop_words` are looked for in the text here, not by the engine; `stop_ids` are those that have none, special
     tokens. `end_ids` end the text, too, whichever of them the engine knows. `echo`: repeat `text` in an answer that
@@ -118,7 +92,7 @@ class LlmApiPrompt:
     stop_ids: Mapping[int, str] = field(default_factory=dict)
     end_ids: frozenset[int] = frozenset()
     echo: bool = False
-    guide: Mapping[str, Any] = field(default_factory=dict)
+    guide: Guide | None = None
     lora: Lora | None = None
 
     @property
@@ -244,11 +218,11 @@ class LlmApiParser:
         if best_of > most:
             raise RequestError(f"{PREFIX}best_of is {best_of}: the engine runs {most} sequences at once, send fewer")
 
-    def _guide(self, inputs: RequestTensors, i: int) -> dict[str, Any]:
+    def _guide(self, inputs: RequestTensors, i: int) -> Guide | None:
         kind = inputs.text("guided_decoding_guide_type", i)
         guide = inputs.text("guided_decoding_guide", i)
         if not kind and not guide:
-            return {}
+            return None
         if not self._features.guided_decoding:
             raise RequestError(
                 "guided_decoding_guide_type is not supported: this service has no guided_decoding_backend; "
@@ -256,11 +230,9 @@ class LlmApiParser:
             )
         if kind not in GUIDES:
             raise RequestError(f"guided_decoding_guide_type is {kind!r}: send one of {', '.join(GUIDES)}")
-        if kind == "json":
-            return {"json_object": True}
-        if not guide:
+        if not guide and kind != "json":
             raise RequestError(f"guided_decoding_guide is empty: send the {kind} in it")
-        return {GUIDES[kind]: guide}
+        return Guide(kind, "" if kind == "json" else guide)
 
     def _lora(self, inputs: RequestTensors, i: int) -> Lora | None:
         number, name, path = inputs.scalar("lora_id", i), inputs.text("lora_name", i), inputs.text("lora_path", i)
@@ -298,17 +270,17 @@ def _rows(name: str, value: Array, count: int) -> Array:
 
 
 def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
-    sampling: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS}
-    for name, rule in RULES.items():
-        value = inputs.scalar(f"{PREFIX}{name}", i)
+    max_tokens = inputs.scalar(MAX_TOKENS, i, DEFAULT_MAX_TOKENS)
+    if max_tokens < 1 and max_tokens != TO_THE_LIMIT:
+        raise RequestError(f"{MAX_TOKENS} is {max_tokens}: it must be 1 or more")
+    sampling: dict[str, Any] = {"max_tokens": max_tokens}
+    for parameter in passed_on(LLMAPI):
+        value = inputs.scalar(parameter.input(LLMAPI), i)
         if value is None:
             continue
-        if not rule.valid(value):
-            raise RequestError(f"{PREFIX}{name} is {value}: it must {rule.must}")
-        sampling[name] = value
-    if sampling.get("temperature") == 0:  # greedy, which not every version of SamplingParams takes for it
-        del sampling["temperature"]
-        sampling["top_k"] = 1
+        if must := parameter.fault(value):
+            raise RequestError(f"{parameter.input(LLMAPI)} is {value}: it must {must}")
+        sampling[parameter.name] = value
     if sampling.get("ignore_eos"):  # it is all that min_tokens is about, and some engines would ban another token
         sampling.pop("min_tokens", None)
     if bad := inputs.strings(f"{PREFIX}bad", i):
@@ -317,6 +289,6 @@ def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
 
 
 def _greedy(sampling: Mapping[str, Any]) -> bool:
-    """As `SamplingParams.params_imply_greedy_decoding`."""
-    asked = [sampling.get(name) for name in ("temperature", "top_p", "top_k")]
-    return all(value is None for value in asked) or sampling.get("top_k") == 1 or sampling.get("top_p") == 0
+    """As `SamplingParams.params_imply_greedy_decoding` of TensorRT-LLM, whose tensors these are."""
+    temperature, top_p, top_k = asked = [sampling.get(name) for name in ("temperature", "top_p", "top_k")]
+    return all(value is None for value in asked) or temperature == 0 or top_k == 1 or top_p == 0

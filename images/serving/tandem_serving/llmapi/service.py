@@ -26,10 +26,10 @@ from tandem_serving.errors import (
     faults_as_errors,
 )
 from tandem_serving.llmapi.chunks import LlmApiChunk
-from tandem_serving.llmapi.engine import STOPPED
+from tandem_serving.llmapi.engine import STOPPED, LlmApiEngine
 from tandem_serving.llmapi.request import LlmApiParser, LlmApiRequest
 from tandem_serving.llmapi.statistics import EngineState
-from tandem_serving.llmapi.tasks import LlmApiEngine, LlmApiOptions, SequenceTasks
+from tandem_serving.llmapi.tasks import LlmApiOptions, SequenceTasks
 from tandem_serving.requests.active import ActiveRequests, Responder
 from tandem_serving.requests.tensors import Array
 from tandem_serving.threads import end_process
@@ -48,7 +48,7 @@ class LlmApiService:
         self._failure: ServingError | None = None
         # What an engine reports of speculation shows with its first answers.
         self.metrics = m.Metrics(m.ALWAYS)
-        self._health = EngineWatch("tensorrt_llm", self.metrics, EngineHealth(options.canary_seconds))
+        self._health = EngineWatch(engine.name, self.metrics, EngineHealth(options.canary_seconds))
         self._asking: concurrent.futures.Future[None] | None = None
         self._engine = engine
         self._parser = parser
@@ -146,7 +146,7 @@ class LlmApiService:
                     self._report_state(replace(state, requests=0, used=0))
 
     def _report_state(self, state: EngineState) -> None:
-        for (family, labels), value in state.gauges().items():
+        for (family, labels), value in state.gauges(self._engine.families).items():
             self.metrics.set(family, value, labels)
 
     def _check_health(self) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem_serving.llmapi.dialect import TENSORRT_LLM
 from tandem_serving.parameters import canary_seconds, number, text
 from tandem_serving.requests.refused import RefusedParameters
 
 
 @dataclass(frozen=True)
 class LlmApiSettings:
-    """What config.pbtxt says. `llm_args_path`: the YAML file of `LLM`'s arguments; `llm_package`: where `LLM` is.
+    """What config.pbtxt says. `llm_args_path`: the YAML file of the engine's arguments; `engine`: its kind.
 
     `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too, and `resource_manager`
     of what goes with it; empty: none.
@@ -22,7 +21,7 @@ class LlmApiSettings:
     """
 
     llm_args_path: Path
-    llm_package: str
+    engine: str
     drafter: str
     resource_manager: str
     drafter_path: str
@@ -37,7 +36,7 @@ def read(parameters: Mapping[str, str]) -> LlmApiSettings:
     """Settings from a model's parameters. Raises SettingsError."""
     return LlmApiSettings(
         llm_args_path=Path(text(parameters, "llm_args_path")),
-        llm_package=parameters.get("llm_package", TENSORRT_LLM),
+        engine=text(parameters, "engine"),
         drafter=parameters.get("drafter", ""),
         resource_manager=parameters.get("resource_manager", ""),
         drafter_path=parameters.get("drafter_path", ""),

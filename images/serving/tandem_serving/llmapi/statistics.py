@@ -1,22 +1,33 @@
-"""The engine's state from the statistics of its iterations, under the names that TensorRT-LLM's engines have on
-Triton's page in mode BLS: whoever reads those reads these. Pure.
-
-The statistics are those of `LLM.get_stats_async`, JSON or read already (tensorrt_llm/executor/result.py,
-IterationResult). The families are of triton_backend/inflight_batcher_llm/src/custom_metrics_reporter.
-"""
+"""The engine's state, and the gauges that are made of it. Pure."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tandem_serving.metrics import Family, Labels
 
-REQUESTS = Family("nv_trt_llm_request_metrics", "gauge", "TRT LLM request metrics")
-KV_CACHE = Family("nv_trt_llm_kv_cache_block_metrics", "gauge", "TRT LLM KV cache block metrics")
 MODEL = (("model", "tensorrt_llm"), ("version", "1"))
+"""Triton's name of the model that clients call. The operator tells a target's numbers from a draft's by it."""
+
+
+@dataclass(frozen=True)
+class EngineFamilies:
+    """Where an engine's state is shown: its requests, and the blocks of its KV cache."""
+
+    requests: Family
+    kv_cache: Family
+
+
+def families(prefix: str, engine: str) -> EngineFamilies:
+    """Families by their prefix; the operator reads those whose prefix it knows (its metrics.telemetry.families)."""
+    return EngineFamilies(
+        Family(f"{prefix}_request_metrics", "gauge", f"{engine} request metrics"),
+        Family(f"{prefix}_kv_cache_block_metrics", "gauge", f"{engine} KV cache block metrics"),
+    )
+
+
+FAMILIES = families("tandem_engine", "Engine")
+"""Of engines that have no names of their own."""
 
 
 @dataclass(frozen=True)
@@ -27,19 +38,10 @@ class EngineState:
     blocks: int
     used: int
 
-    def gauges(self) -> dict[tuple[Family, Labels], float]:
+    def gauges(self, shown: EngineFamilies) -> dict[tuple[Family, Labels], float]:
         """Values by family and labels."""
         blocks = {"max": self.blocks, "free": self.blocks - self.used, "used": self.used}
         return {
-            (REQUESTS, (("request_type", "active"), *MODEL)): self.requests,
-            **{(KV_CACHE, (("kv_cache_block_type", kind), *MODEL)): value for kind, value in blocks.items()},
+            (shown.requests, (("request_type", "active"), *MODEL)): self.requests,
+            **{(shown.kv_cache, (("kv_cache_block_type", kind), *MODEL)): value for kind, value in blocks.items()},
         }
-
-
-def parse(iteration: str | Mapping[str, Any]) -> EngineState | None:
-    """The state after an iteration; None where it reports no KV cache."""
-    statistics = json.loads(iteration) if isinstance(iteration, str) else iteration
-    cache = statistics.get("kvCacheStats")
-    if not cache:
-        return None
-    return EngineState(statistics["numActiveRequests"], cache["maxNumBlocks"], cache["usedNumBlocks"])

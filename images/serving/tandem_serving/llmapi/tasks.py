@@ -10,19 +10,19 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from tandem_serving import metrics as m
 from tandem_serving.engine.health import IDLE, PROMPT_TOKENS
 from tandem_serving.engine.watch import EngineWatch
 from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError, Survived
-from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiWriter, SequenceOutput
+from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiWriter
+from tandem_serving.llmapi.engine import LlmApiEngine
 from tandem_serving.llmapi.meter import Meter
-from tandem_serving.llmapi.request import Codec, LlmApiPrompt, LlmApiRequest
-from tandem_serving.llmapi.statistics import EngineState
+from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
 from tandem_serving.requests.active import ActiveRequest
 from tandem_serving.requests.delivery import Delivery
 from tandem_serving.threads import start as start_thread
@@ -33,36 +33,6 @@ LOST = (
     "the engine answers this request no longer, and has answered later ones: send the request again, or to another"
     " replica"
 )
-
-
-class LlmApiCall(AsyncIterable[SequenceOutput], Protocol):
-    """A sequence in the engine; iterating raises ServingError."""
-
-    def abort(self) -> None:
-        """Have the engine give it up, unless it is over."""
-        ...
-
-
-class LlmApiEngine(Protocol):
-    """What runs sequences; `start` is called on the loop of its tasks."""
-
-    codec: Codec
-
-    def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> LlmApiCall:
-        """Start a sequence. Raises ServingError."""
-        ...
-
-    def states(self) -> AsyncIterator[EngineState]:
-        """Its state after each iteration, while there are some; nothing where it does not tell."""
-        ...
-
-    def healthy(self) -> bool:
-        """Whether it lives."""
-        ...
-
-    def close(self) -> None:
-        """End it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -220,4 +190,5 @@ def _work(prompt: LlmApiPrompt) -> float:
 
 def _kind(prompt: LlmApiPrompt) -> tuple[object, ...]:
     """What decides which code of the engine runs."""
-    return frozenset(prompt.sampling), bool(prompt.guide), bool(prompt.lora)
+    greedy = prompt.sampling.get("temperature") == 0
+    return frozenset(prompt.sampling), greedy, bool(prompt.guide), bool(prompt.lora)

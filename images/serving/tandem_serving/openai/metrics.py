@@ -35,7 +35,8 @@ PICKED: Mapping[str, str] = {
 }
 _SAMPLE = re.compile(
     rf"^(?:({RUNNING.name}|{WAITING.name})(?:\{{[^\n]*\}})?"
-    r'|nv_trt_llm_kv_cache_block_metrics\{kv_cache_block_type="(max|used)",model="tensorrt_llm(?:_engine)?",[^\n]*\})'
+    r'|(?:nv_trt_llm|tandem_engine)_kv_cache_block_metrics\{kv_cache_block_type="(max|used)"'
+    r',model="tensorrt_llm(?:_engine)?",[^\n]*\})'
     r" (\S+)$",
     re.MULTILINE,
 )

@@ -13,14 +13,17 @@ from tandem_serving.openai.api import ChatRequest, CompletionRequest, Parameters
 from tandem_serving.openai.errors import ApiError, unsupported
 from tandem_serving.openai.triton import TOO_LONG, TYPES, TritonModel
 from tandem_serving.requests.refused import RefusedParameters
+from tandem_serving.requests.sampling_parameters import PARAMETERS
 from tandem_serving.requests.tensors import TO_THE_LIMIT, Array
 
 Prompts = Sequence[str] | Sequence[Sequence[int]]
 SEEDS = 1 << 64
 NONE_REFUSED = RefusedParameters()
+DECIDED = ("temperature", "top_p", "seed")
+"""Parameters that go to the model in every request that draws."""
 OPTIONAL = (
-    *("top_k", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty"),
-    *("ignore_eos", "num_draft_tokens"),
+    *(each.name for each in PARAMETERS if each.openai and each.name not in DECIDED),
+    "num_draft_tokens",
 )
 
 

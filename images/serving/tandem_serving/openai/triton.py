@@ -15,7 +15,8 @@ from tritonclient.utils import np_to_triton_dtype
 
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.requests.request_parameters import ERROR_AS_RESPONSE
-from tandem_serving.requests.tensors import Array
+from tandem_serving.requests.sampling_parameters import BLS, LLMAPI, PARAMETERS, PREFIX
+from tandem_serving.requests.tensors import NUMPY, Array
 
 STATUSES = {"INVALID_ARG": 400, "UNSUPPORTED": 400, "UNAVAILABLE": 503, "CANCELLED": 503, "NOT_FOUND": 503}
 """Triton's codes as HTTP's; others are 500."""
@@ -32,15 +33,16 @@ CHANNEL = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
 )
+_OPENAI = [parameter for parameter in PARAMETERS if parameter.openai]
 TYPES: Mapping[str, type[np.generic]] = {
-    **dict.fromkeys(("max_tokens", "top_k", "min_tokens", "num_draft_tokens", "end_id"), np.int32),
-    **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), np.float32),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty"), np.float32),
-    **dict.fromkeys(("stream", "exclude_input", "ignore_eos", "log_probs"), np.bool_),
-    "seed": np.uint64,
+    **{parameter.name: NUMPY[parameter.datatype] for parameter in _OPENAI},
+    **dict.fromkeys(("max_tokens", "num_draft_tokens", "end_id"), np.int32),
+    **dict.fromkeys(("stream", "exclude_input", "log_probs"), np.bool_),
 }
-SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_tokens", "seed")
-PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+def _inputs(mode: str) -> dict[str, str]:
+    return {parameter.name: parameter.input(mode) for parameter in _OPENAI if mode in parameter.modes}
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ MODELS = {
     "BLS": TritonModel(
         "speculative_bls",
         {
-            **{name: name for name in (*SAMPLING, *PENALTIES, "num_draft_tokens", "end_id", "stream")},
+            **_inputs(BLS),
+            **{name: name for name in ("max_tokens", "num_draft_tokens", "end_id", "stream")},
             "stop": "stop_words",
             "exclude_input": "exclude_input_in_output",
             "log_probs": "return_log_probs",
@@ -69,9 +72,11 @@ MODELS = {
     "LLMAPI": TritonModel(
         "tensorrt_llm_stream",
         {
-            **{name: f"sampling_param_{name}" for name in (*SAMPLING, *PENALTIES, "min_p", "ignore_eos", "stop")},
+            **_inputs(LLMAPI),
+            "max_tokens": f"{PREFIX}max_tokens",
+            "stop": f"{PREFIX}stop",
             "stream": "streaming",
-            "exclude_input": "sampling_param_exclude_input_from_output",
+            "exclude_input": f"{PREFIX}exclude_input_from_output",
         },
         batched=False,
     ),

@@ -13,19 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tandem_serving.errors import RequestError
+from tandem_serving.requests.sampling_parameters import PARAMETERS
 
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "min_p": (0,),
-    "repetition_penalty": (1,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "min_tokens": (0,),
-    "best_of": (1,),
-    "length_penalty": (0, 1),
-    "logprobs": (False,),
-    "bad_words": ([],),
-    "embedding_bias": ([],),
-}
+NEUTRAL = {parameter.name: parameter.neutral for parameter in PARAMETERS}
 DRAWS = ("temperature", "top_p", "top_k")
 WITH_DRAWS = frozenset({*DRAWS, "min_p", "seed"})
 """Those without a meaning where the likeliest token is taken."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tandem_serving.errors import RequestError
+from tandem_serving.requests.sampling_parameters import PREFIX
 
 ONE_RESPONSE = "one_response"
 """The unary models set it: all prompts come in one response."""
@@ -23,8 +24,6 @@ RESERVED = frozenset({"sequence_id", "sequence_start", "sequence_end", "priority
 TRITON = "triton_"
 # In names of HTTP headers, which Triton can forward as parameters, and in that of no input.
 HEADER = "-"
-# Of upstream's inputs; clients of other servers leave it out.
-PREFIX = "sampling_param_"
 SUGGESTIONS = 3
 
 
@@ -53,6 +52,7 @@ class KnownParameters:
         return f"did you mean {' or '.join(near)}?" if near else "leave it out"
 
     def _near(self, name: str) -> list[str]:
+        # Clients of other servers leave the prefix out.
         stems = {own.removeprefix(PREFIX): own for own in self.inputs}
         if name in stems:
             return [stems[name]]

@@ -6,11 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from tandem_serving.errors import RequestError
 
 Array = npt.NDArray[Any]
+NUMPY: Mapping[str, type[np.generic]] = {
+    "BOOL": np.bool_,
+    "FP32": np.float32,
+    "INT32": np.int32,
+    "UINT64": np.uint64,
+}
+"""By Triton's datatype."""
 TO_THE_LIMIT = -1
 """Sent as the number of tokens: as many as the model's limit leaves behind the prompt."""
 

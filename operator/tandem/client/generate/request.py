@@ -5,11 +5,14 @@ Tensor names, dtypes and shapes (strings as UTF-8) are those of TensorRT-LLM's m
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from tritonclient.grpc import InferInput
+from tritonclient.utils import triton_to_np_dtype
+
+from tandem.api.sampling_parameters import PARAMETERS, PREFIX
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class Request:
     refused_text: bool = False
 
 
-Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
-"""A field of a request to its tensor's name, Triton's datatype and numpy's."""
+Tensors = Mapping[str, tuple[str, str]]
+"""A field of a request to its tensor's name and Triton's datatype."""
 
 
 @dataclass(frozen=True)
@@ -74,39 +77,35 @@ class ModelApi:
         return "num_draft_tokens" in self.tensors
 
 
-PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+_OWN = [parameter for parameter in PARAMETERS if parameter.name in {each.name for each in fields(Sampling)}]
+
+
+def _sampling(mode: str) -> Tensors:
+    return {each.name: (each.input(mode), each.datatype) for each in _OWN if mode in each.modes}
+
+
 BLS = ModelApi(
     "BLS",
     "speculative_bls",
     {
-        "text": ("text_input", "BYTES", np.object_),
-        "max_tokens": ("max_tokens", "INT32", np.int32),
-        "num_draft_tokens": ("num_draft_tokens", "INT32", np.int32),
-        "temperature": ("temperature", "FP32", np.float32),
-        "top_k": ("top_k", "INT32", np.int32),
-        "top_p": ("top_p", "FP32", np.float32),
-        "seed": ("seed", "UINT64", np.uint64),
-        "stop_words": ("stop_words", "BYTES", np.object_),
-        **{name: (name, "FP32", np.float32) for name in PENALTIES},
-        "bad_words": ("bad_words", "BYTES", np.object_),
-        "stream": ("stream", "BOOL", np.bool_),
-        "exclude_input": ("exclude_input_in_output", "BOOL", np.bool_),
-        "refused_text": ("return_refused_draft_text", "BOOL", np.bool_),
+        **_sampling("BLS"),
+        "text": ("text_input", "BYTES"),
+        "max_tokens": ("max_tokens", "INT32"),
+        "num_draft_tokens": ("num_draft_tokens", "INT32"),
+        "stop_words": ("stop_words", "BYTES"),
+        "stream": ("stream", "BOOL"),
+        "exclude_input": ("exclude_input_in_output", "BOOL"),
+        "refused_text": ("return_refused_draft_text", "BOOL"),
     },
     (1, -1),
 )
 _LLM_API: Tensors = {
-    "text": ("text_input", "BYTES", np.object_),
-    "max_tokens": ("sampling_param_max_tokens", "INT32", np.int32),
-    "temperature": ("sampling_param_temperature", "FP32", np.float32),
-    "top_k": ("sampling_param_top_k", "INT32", np.int32),
-    "top_p": ("sampling_param_top_p", "FP32", np.float32),
-    "seed": ("sampling_param_seed", "UINT64", np.uint64),
-    "stop_words": ("sampling_param_stop", "BYTES", np.object_),
-    **{name: (f"sampling_param_{name}", "FP32", np.float32) for name in ("min_p", *PENALTIES)},
-    "bad_words": ("sampling_param_bad", "BYTES", np.object_),
-    "stream": ("streaming", "BOOL", np.bool_),
-    "exclude_input": ("sampling_param_exclude_input_from_output", "BOOL", np.bool_),
+    **_sampling("LLMAPI"),
+    "text": ("text_input", "BYTES"),
+    "max_tokens": (f"{PREFIX}max_tokens", "INT32"),
+    "stop_words": (f"{PREFIX}stop", "BYTES"),
+    "stream": ("streaming", "BOOL"),
+    "exclude_input": (f"{PREFIX}exclude_input_from_output", "BOOL"),
 }
 LLM_API = ModelApi("LLMAPI", "tensorrt_llm_stream", _LLM_API, (-1,))
 APIS = (BLS, LLM_API)
@@ -120,13 +119,10 @@ def infer_inputs(request: Request, api: ModelApi) -> list[Any]:
         "text": request.prompt.encode(),
         "max_tokens": sampling.max_tokens,
         "num_draft_tokens": request.num_draft_tokens,
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
+        **{parameter.name: getattr(sampling, parameter.name) for parameter in _OWN},
         "top_p": sampling.share,
-        "seed": sampling.seed,
         "stop_words": [word.encode() for word in sampling.stop_words] or None,
         "bad_words": [word.encode() for word in sampling.bad_words] or None,
-        **{name: getattr(sampling, name) for name in ("min_p", *PENALTIES)},
         "stream": True,
         "exclude_input": True,
         "refused_text": request.refused_text or None,
@@ -135,8 +131,8 @@ def infer_inputs(request: Request, api: ModelApi) -> list[Any]:
 
 
 def _input(api: ModelApi, field: str, value: Any) -> Any:
-    name, datatype, dtype = api.tensors[field]
-    array = np.array(value, dtype).reshape(api.shape)
+    name, datatype = api.tensors[field]
+    array = np.array(value, triton_to_np_dtype(datatype)).reshape(api.shape)
     tensor = InferInput(name, list(array.shape), datatype)
     tensor.set_data_from_numpy(array)
     return tensor

@@ -3,7 +3,8 @@
 Tandem's are those of `tandem_serving.metrics`; a test holds the two together. `tandem_draft_length` is of the latest
 round alone: the mean draft length comes from the counters.
 
-The engines' own are those of TensorRT-LLM's Triton backend, each by the label that says which number it is.
+The engines' own are those of TensorRT-LLM's Triton backend, each by the label that says which number it is; other
+engines have them under a prefix of Tandem's.
 Source: TensorRT-LLM, triton_backend/inflight_batcher_llm/src/custom_metrics_reporter/custom_metrics_reporter.cc
 """
 
@@ -21,9 +22,15 @@ COUNTERS: Mapping[str, str] = {
 }
 ACCEPTED_PER_POSITION = "tandem_spec_decode_num_accepted_tokens_per_pos_total"
 """A counter with the label `position`: 0 is the draft's first token."""
+_PREFIXES = ("nv_trt_llm", "tandem_engine")
+"""TensorRT-LLM's, and that of other engines."""
 ENGINE_LABELS: Mapping[str, str] = {
-    "nv_trt_llm_kv_cache_block_metrics": "kv_cache_block_type",
-    "nv_trt_llm_request_metrics": "request_type",
+    f"{prefix}_{family}": label
+    for prefix in _PREFIXES
+    for family, label in (
+        ("kv_cache_block_metrics", "kv_cache_block_type"),
+        ("request_metrics", "request_type"),
+    )
 }
 """The engines' own families, and the label that says which number of theirs it is."""
 TARGETS = ("tensorrt_llm", "tensorrt_llm_engine")
@@ -35,11 +42,18 @@ OWN_GAUGES: Mapping[tuple[str, str], str] = {
 }
 GAUGES: Mapping[tuple[str, str], str] = {
     **OWN_GAUGES,
-    ("nv_trt_llm_kv_cache_block_metrics", "max"): "kv_blocks",
-    ("nv_trt_llm_kv_cache_block_metrics", "used"): "kv_blocks_used",
-    ("nv_trt_llm_request_metrics", "active"): "engine_requests",
+    **{
+        (f"{prefix}_{family}", number): name
+        for prefix in _PREFIXES
+        for family, number, name in (
+            ("kv_cache_block_metrics", "max", "kv_blocks"),
+            ("kv_cache_block_metrics", "used", "kv_blocks_used"),
+            ("request_metrics", "active", "engine_requests"),
+        )
+    },
 }
 """By family and, of the engines', by what its label says."""
+GAUGE_FIELDS = tuple(dict.fromkeys(GAUGES.values()))
 HISTOGRAMS: Mapping[str, str] = {
     "tandem_time_to_first_token_seconds": "time_to_first_token",
     "tandem_inter_token_latency_seconds": "inter_token_latency",

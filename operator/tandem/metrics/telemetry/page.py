@@ -22,7 +22,7 @@ MOST = 2.0**53
 """Above it a float no longer counts by ones: no counter gets there."""
 
 
-LABELS = ("model", "le", "position", *ENGINE_LABELS.values())
+LABELS = ("model", "le", "position", *dict.fromkeys(ENGINE_LABELS.values()))
 """Of a sample, those that `series` reads."""
 
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
-from tandem.metrics.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, GAUGES, HISTOGRAMS
+from tandem.metrics.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, GAUGE_FIELDS, HISTOGRAMS
 from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures
 from tandem.metrics.telemetry.page import MAX_SERIES, Page, Series
 
@@ -22,7 +22,7 @@ MAX_SAMPLES = 128
 """Samples kept of a pod, however often it is read."""
 LONGEST = 1.25
 """Windows as a share of what is asked for: pods are read at least twice in one, so half an interval is a quarter."""
-RUNNING = list(GAUGES.values()).index("running")
+RUNNING = GAUGE_FIELDS.index("running")
 """Its place among a sample's gauges."""
 
 
@@ -32,7 +32,7 @@ class _Sample:
     totals: "array[float]"
     """In the order of the pod's series; those that came later are missing."""
     gauges: tuple[float | None, ...]
-    """In the order of GAUGES."""
+    """In the order of GAUGE_FIELDS."""
     unknown: frozenset[str]
     """Families."""
 
@@ -53,7 +53,7 @@ class _Pod:
         for s, value in known.items():
             self.totals[s] = self.totals.get(s, 0.0) + value - self.last.get(s, 0.0)
             self.last[s] = value
-        gauges = tuple(page.gauges.get(name) for name in GAUGES.values())
+        gauges = tuple(page.gauges.get(name) for name in GAUGE_FIELDS)
         self.samples.append(_Sample(at, array("d", self.totals.values()), gauges, frozenset(page.unknown)))
 
     def figures(self, at: float, window: float) -> PodFigures | None:
@@ -78,7 +78,7 @@ class _Pod:
         }
         fields: dict[str, Any] = {name: grown.get(Series(family)) for family, name in COUNTERS.items()}
         fields |= {name: _histogram(family, grown) for family, name in HISTOGRAMS.items()}
-        for number, name in enumerate(GAUGES.values()):
+        for number, name in enumerate(GAUGE_FIELDS):
             values = [value for sample in inside if (value := sample.gauges[number]) is not None]
             fields[name] = fmean(values) if values else None
         whole = last.at - first.at >= window / LONGEST

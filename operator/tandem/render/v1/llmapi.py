@@ -30,8 +30,8 @@ class LlmApiVariables(Variables):
     """Name of the other."""
     llm_args_path: str
     """llm_args.yaml in the pod."""
-    llm_package: str
-    """Python package in the image with `LLM`."""
+    engine: str
+    """Its kind."""
     max_batch_size: int
     """Of the engine: so many requests at once."""
     max_waiting_sequences: int
@@ -66,7 +66,7 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
         streams=NAMES[STREAMS],
         unary=NAMES[UNARY],
         llm_args_path=f"{REVISION}/{LLM_ARGS}",
-        llm_package=_package(inputs),
+        engine=inputs.engine.kind,
         max_batch_size=spec.serving.max_batch_size,
         max_waiting_sequences=MAX_WAITING_SEQUENCES,
         request_timeout_seconds=spec.serving.request_timeout_seconds,
@@ -77,10 +77,6 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
     )
 
 
-def _package(inputs: Inputs) -> str:
-    return "tensorrt_llm" if inputs.engine.kind == "TensorRT-LLM" else "reference_llm"
-
-
 def _checks(inputs: Inputs, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`draft` shares the target's tokenizer; `heads` are weights of which only the engine knows more. The arguments
     count by their digest: others are tried again."""
@@ -89,7 +85,7 @@ def _checks(inputs: Inputs, arguments: Mapping[str, Any]) -> dict[str, Any]:
         kept = with_spare(kept)
     checks: dict[str, Any] = {
         "target": model_check(inputs, Role.TARGET),
-        "llm_args": {"file": LLM_ARGS, "package": _package(inputs), "digest": digest(to_yaml(arguments))},
+        "llm_args": {"file": LLM_ARGS, "engine": inputs.engine.kind, "digest": digest(to_yaml(arguments))},
         **engine_check(inputs, kept, arguments.get("max_seq_len")),
     }
     if drafts_by_heads(spec):

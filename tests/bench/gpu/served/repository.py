@@ -67,4 +67,4 @@ def build_llm_api(folder: Path, engines: Engines, draft_len: int) -> Path:
         "speculative_config": speculation,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    return llmapi_client.repository(folder / "models", arguments, llm_package="reference_llm", max_batch_size=ROWS)
+    return llmapi_client.repository(folder / "models", arguments, engine="Tandem", max_batch_size=ROWS)

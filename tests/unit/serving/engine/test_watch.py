@@ -231,11 +231,12 @@ nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1
 """
 
 
+@pytest.mark.parametrize("prefix", ["nv_trt_llm", "tandem_engine"])
 @pytest.mark.parametrize(
     ("model", "count"), [("tensorrt_llm", "17"), ("tensorrt_llm_draft", "4"), ("tensorrt_llm_engine", None)]
 )
-def test_iterations_on_the_page(model: str, count: str | None) -> None:
-    assert metrics_page.find_iterations(PAGE, model) == count
+def test_iterations_on_the_page(model: str, count: str | None, prefix: str) -> None:
+    assert metrics_page.find_iterations(PAGE.replace("nv_trt_llm", prefix), model) == count
 
 
 def test_without_a_page_there_are_no_iterations(monkeypatch: pytest.MonkeyPatch) -> None:

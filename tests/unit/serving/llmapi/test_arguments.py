@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from support.serving.model_folders import ModelFolder
 from tandem_serving.llmapi import arguments
 from tandem_serving.llmapi.arguments import ArgumentsError
 
@@ -88,35 +87,3 @@ def test_a_resource_manager_may_be_the_drafters_own(tmp_path: Path, monkeypatch:
     assert arguments.load_drafter("shares:POOL", str(tmp_path), "resource manager") is drafter.pool
     with pytest.raises(ArgumentsError, match="the resource manager shares:NONE cannot be loaded"):
         arguments.load_drafter("shares:NONE", str(tmp_path), "resource manager")
-
-
-@pytest.mark.parametrize("spelling", ["User_Provided", "UserProvided"])
-def test_a_drafter_goes_into_the_speculative_config(spelling: str) -> None:
-    config = {"decoding_type": spelling, "max_draft_len": 4}
-    drafter = object()
-    given = {"model": "m", "speculative_config": config}
-    assert arguments.with_drafter(given, drafter)["speculative_config"] == {**config, "drafter": drafter}
-    assert "drafter" not in config, "the input is left as it is"
-    manager = object()
-    both = arguments.with_drafter(given, drafter, manager)["speculative_config"]
-    assert both == {**config, "drafter": drafter, "resource_manager": manager}
-    for other in ({"model": "m"}, {"model": "m", "speculative_config": {"decoding_type": "NGram"}}):
-        with pytest.raises(ArgumentsError, match="decoding_type is not User_Provided"):
-            arguments.with_drafter(other, drafter)
-
-
-@pytest.mark.parametrize(
-    ("package", "asked", "length", "reason"),
-    [
-        ("tensorrt_llm", None, 128, "the model's own"),
-        ("tensorrt_llm", 64, 64, "shorter"),
-        ("tensorrt_llm", 4096, 4096, "TensorRT-LLM goes beyond the model's own"),
-        ("reference_llm", 64, 64, "shorter"),
-        ("reference_llm", 4096, 128, "others do not: profile torch writes a length for every model"),
-    ],
-)
-def test_tokens_of_a_sequence(
-    model_folder: ModelFolder, package: str, asked: int | None, length: int, reason: str
-) -> None:
-    given = {"model": str(model_folder("model")), **({"max_seq_len": asked} if asked else {})}
-    assert arguments.limits(given, package).max_sequence_len == length, reason

@@ -56,7 +56,7 @@ def test_load_is_counted_by_what_the_engine_runs_at_once(start: Start) -> None:
 
 
 ACTIVE, BLOCKS, USED = (
-    f"nv_trt_llm_{name}"
+    f"tandem_engine_{name}"
     for name in ("request_metrics active", "kv_cache_block_metrics max", "kv_cache_block_metrics used")
 )
 

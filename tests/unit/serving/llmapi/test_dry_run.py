@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tandem_serving.engine import failure
-from tandem_serving.llmapi import dialect
-from tandem_serving.llmapi.dry_run import ArgumentsRefused, before_loading
+from tandem_serving.llmapi.dry_run import before_loading
+from tandem_serving.llmapi.engine import ArgumentsRefused
+from tandem_serving.llmapi.engines.tensorrt_llm import TensorRtLlm, dialect
 
 PACKAGE = "stand_in_dry_run"
+ENGINE = TensorRtLlm("Stand-in", PACKAGE)
 # As 1.2.1: a function makes an object of the mapping, and takes `decoding_type` out of it.
 UPDATE = """
 def update_llm_args_with_extra_dict(llm_args, llm_args_dict):
@@ -58,7 +60,7 @@ def arguments(kind: str) -> dict[str, Any]:
 
 def test_what_the_image_takes_is_loaded(image: Callable[[str], Path]) -> None:
     report, asked = image(TAKES), arguments("DraftTarget")
-    before_loading(asked, PACKAGE)
+    before_loading(ENGINE, asked)
     assert not report.exists()
     assert dialect.llm_arguments(asked, PACKAGE)["speculative_config"] == "DraftTarget", "and the engine gets it all"
 
@@ -66,12 +68,12 @@ def test_what_the_image_takes_is_loaded(image: Callable[[str], Path]) -> None:
 def test_what_it_refuses_ends_the_container(image: Callable[[str], Path]) -> None:
     report = image(TAKES)
     with pytest.raises(ArgumentsRefused, match="Invalid decoding type: Draft_Target"):
-        before_loading(arguments("Draft_Target"), PACKAGE)
+        before_loading(ENGINE, arguments("Draft_Target"))
     assert json.loads(report.read_text()) == {
         "engineFailure": {
-            "model": "tensorrt_llm",
+            "model": "Stand-in",
             "reason": "EngineArgumentsRefused",
-            "message": f"{PACKAGE} of this image refuses the arguments: Invalid decoding type: Draft_Target;"
+            "message": "Stand-in of this image refuses the arguments: Invalid decoding type: Draft_Target;"
             " change the field, or runtime.extraLlmArgs",
         }
     }
@@ -81,7 +83,7 @@ def test_a_long_refusal_is_a_termination_message_all_the_same(image: Callable[[s
     """Else the kubelet would cut it, and nobody could read it."""
     report = image(TAKES)
     with pytest.raises(ArgumentsRefused):
-        before_loading(arguments("\u00e9\n" * 5000), PACKAGE)
+        before_loading(ENGINE, arguments("\u00e9\n" * 5000))
     assert len(report.read_bytes()) < 4096
     assert "\n" not in json.loads(report.read_text())["engineFailure"]["message"]
 
@@ -89,5 +91,5 @@ def test_a_long_refusal_is_a_termination_message_all_the_same(image: Callable[[s
 @pytest.mark.parametrize("llm_args", [WANTS_A_GPU, "import no_such_module", ""])
 def test_what_cannot_be_tried_is_left_to_the_engine(image: Callable[[str], Path], llm_args: str) -> None:
     report = image(llm_args)
-    before_loading(arguments("DraftTarget"), PACKAGE)
+    before_loading(ENGINE, arguments("DraftTarget"))
     assert not report.exists()

@@ -7,7 +7,7 @@ import pytest
 
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
-from tandem_serving.llmapi.request import Codec, Features, LlmApiParser, Lora
+from tandem_serving.llmapi.request import Codec, Features, Guide, LlmApiParser, Lora
 from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.tensors import Array
 
@@ -112,7 +112,7 @@ def test_defaults_are_upstream_s() -> None:
     assert not (parsed.stream or parsed.stop_reason or parsed.cumulative_logprob or parsed.perf_metrics)
     assert prompt.sampling == {"max_tokens": 32}
     assert prompt.echo, "upstream's exclude_input_from_output is false unless sent"
-    assert (prompt.ids, prompt.stop_words, prompt.guide, prompt.lora) == (list(b"def add("), (), {}, None)
+    assert (prompt.ids, prompt.stop_words, prompt.guide, prompt.lora) == (list(b"def add("), (), None, None)
 
 
 def test_a_prompt_is_repeated_as_it_is_decoded() -> None:
@@ -128,7 +128,7 @@ SAMPLING: list[tuple[str, Array, dict[str, Any]]] = [
     ("top_k", one(5), {"top_k": 5}),
     ("top_p", one(0.5, np.float32), {"top_p": 0.5}),
     ("temperature", one(0.25, np.float32), {"temperature": 0.25}),
-    ("temperature", one(0, np.float32), {"top_k": 1}),
+    ("temperature", one(0, np.float32), {"temperature": 0}),
     ("min_p", one(0.5, np.float32), {"min_p": 0.5}),
     ("max_tokens", one(7), {"max_tokens": 7}),
     ("min_tokens", one(2), {"min_tokens": 2}),
@@ -181,12 +181,13 @@ def test_an_incomplete_character_of_token_ids_is_left_to_the_new_text() -> None:
     assert (prompt.ids, prompt.text) == (ids[0].tolist(), "de")
 
 
-GUIDES: list[tuple[str, str, dict[str, Any] | str]] = [
-    ("json", "", {"json_object": True}),
-    ("json_schema", '{"type": "object"}', {"json": '{"type": "object"}'}),
-    ("regex", "[a-z]+", {"regex": "[a-z]+"}),
-    ("ebnf_grammar", 'root ::= "a"', {"grammar": 'root ::= "a"'}),
-    ("structural_tag", "{}", {"structural_tag": "{}"}),
+GUIDES: list[tuple[str, str, Guide | str]] = [
+    ("json", "", Guide("json")),
+    ("json", "{}", Guide("json")),
+    ("json_schema", '{"type": "object"}', Guide("json_schema", '{"type": "object"}')),
+    ("regex", "[a-z]+", Guide("regex", "[a-z]+")),
+    ("ebnf_grammar", 'root ::= "a"', Guide("ebnf_grammar", 'root ::= "a"')),
+    ("structural_tag", "{}", Guide("structural_tag", "{}")),
     ("regex", "", "guided_decoding_guide is empty: send the regex in it"),
     ("xml", "<a/>", "guided_decoding_guide_type is 'xml': send one of json, json_schema, regex"),
     ("", "[a-z]+", "guided_decoding_guide_type is ''"),
@@ -194,9 +195,9 @@ GUIDES: list[tuple[str, str, dict[str, Any] | str]] = [
 
 
 @pytest.mark.parametrize(("kind", "guide", "expected"), GUIDES, ids=[f"{kind} {guide}" for kind, guide, _ in GUIDES])
-def test_guides(kind: str, guide: str, expected: dict[str, Any] | str) -> None:
+def test_guides(kind: str, guide: str, expected: Guide | str) -> None:
     tensors = request(guided_decoding_guide_type=strings(kind), guided_decoding_guide=strings(guide))
-    if isinstance(expected, dict):
+    if isinstance(expected, Guide):
         assert parser(guided_decoding=True).parse(tensors).prompts[0].guide == expected
         return
     with pytest.raises(RequestError) as error:

@@ -67,6 +67,12 @@ def test_what_the_endpoint_picker_reads_is_tritons(tmp_path: Path, triton_page: 
     assert [found[(name,)] for name in names] == [3, 2, 0.25]
 
 
+def test_the_cache_of_engines_that_are_not_tensorrt_s() -> None:
+    page = PAGE.replace("nv_trt_llm", "tandem_engine")
+    assert page != PAGE
+    assert picked(page) == picked(PAGE)
+
+
 def test_what_the_engine_does_not_report_is_absent(tmp_path: Path) -> None:
     assert picked("tandem_requests_waiting 1\n") == {"vllm:num_requests_waiting": 1}
     assert picked(PAGE.replace('"max",model="tensorrt_llm"', '"max",model="other"')).keys() == {

@@ -95,7 +95,7 @@ def test_an_image_without_the_engine(plan: dict[str, Any]) -> None:
     assert "the image has no no_such_engine.checkpoints" in check.message
 
 
-ARGUMENTS = {"file": "llm_args.yaml", "package": "reference_llm"}
+ARGUMENTS = {"file": "llm_args.yaml", "engine": "Tandem"}
 
 
 @pytest.mark.parametrize(

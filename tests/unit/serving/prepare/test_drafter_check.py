@@ -46,7 +46,7 @@ def plan(model_folder: ModelFolder, tmp_path: Path) -> Plan:
     """launch.json's `preflight` part for a target of hidden size 64, in mode LLMAPI."""
     folder = model_folder("target", hidden_size=64, num_hidden_layers=2)
     save_file({"model.embed_tokens.weight": np.zeros((300, 4), np.float16)}, str(folder / "model.safetensors"))
-    return {"target": {"path": str(folder)}, "llm_args": {"file": "llm_args.yaml", "package": "no_such_llm"}}
+    return {"target": {"path": str(folder)}, "llm_args": {"file": "llm_args.yaml", "engine": "TensorRT-LLM"}}
 
 
 def pair(plan: Plan, tmp_path: Path, **speculative: object) -> dict[str, str]:

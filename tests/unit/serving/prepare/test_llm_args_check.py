@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem_serving.llmapi import dialect
 from tandem_serving.prepare.kv_cache import GIB
 from tandem_serving.prepare.llm_args_check import check_llm_args
 
@@ -25,13 +24,13 @@ class TorchLlmArgs:
 @pytest.fixture
 def llm_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A plan with arguments, a stand-in package that reads them, and 40 GiB of weights on two GPUs."""
-    package = tmp_path / "stand_in_llm" / "llmapi"
+    package = tmp_path / "tensorrt_llm" / "llmapi"
     package.mkdir(parents=True)
     for file in (package.parent / "__init__.py", package / "__init__.py"):
         file.touch()
     (package / "llm_args.py").write_text(PACKAGE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in [name for name in sys.modules if name.startswith("stand_in_llm")]:
+    for name in [name for name in sys.modules if name.startswith("tensorrt_llm")]:
         monkeypatch.delitem(sys.modules, name)
     model = tmp_path / "model"
     model.mkdir()
@@ -40,7 +39,7 @@ def llm_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         weights.truncate(40 * GIB)
     write(tmp_path, model="/m", max_batch_size=16)
     gpu = {"memory_gib": 24.0, "devices": {"target": [0, 1]}}
-    llm_args = {"file": "llm_args.yaml", "package": "stand_in_llm"}
+    llm_args = {"file": "llm_args.yaml", "engine": "TensorRT-LLM"}
     return {"target": {"path": str(model)}, "llm_args": llm_args, "gpu": gpu}
 
 
@@ -80,7 +79,7 @@ class TorchLlmArgs:
 
 
 def test_a_drafter_which_no_file_holds_is_not_missed(llm_plan: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "stand_in_llm" / "llmapi" / "llm_args.py").write_text(WITH_DRAFTER)
+    (tmp_path / "tensorrt_llm" / "llmapi" / "llm_args.py").write_text(WITH_DRAFTER)
     write(tmp_path, model="/m", speculative_config={"decoding_type": "User_Provided", "max_draft_len": 4})
     check = check_llm_args(llm_plan, tmp_path)
     assert (check.status, check.reason) == ("True", "ArgumentsAccepted"), check.message
@@ -111,7 +110,7 @@ def update_llm_args_with_extra_dict(llm_args, llm_args_dict):
 def test_arguments_are_tried_as_the_server_makes_them(
     llm_plan: dict[str, Any], tmp_path: Path, kind: str, reason: str
 ) -> None:
-    package = tmp_path / "stand_in_llm" / "llmapi"
+    package = tmp_path / "tensorrt_llm" / "llmapi"
     (package / "llm_args.py").write_text(CONVERTED)
     (package / "llm_utils.py").write_text(UPDATE)
     write(tmp_path, model="/m", speculative_config={"decoding_type": kind, "max_draft_len": 4})
@@ -135,7 +134,7 @@ NOT_TRIED = [
 def test_what_fails_for_want_of_a_gpu_is_unknown(
     llm_plan: dict[str, Any], tmp_path: Path, module: str, message: str, reason: str
 ) -> None:
-    (tmp_path / "stand_in_llm" / "llmapi" / "llm_args.py").write_text(module)
+    (tmp_path / "tensorrt_llm" / "llmapi" / "llm_args.py").write_text(module)
     check = check_llm_args(llm_plan, tmp_path)
     assert (check.status, check.reason) == ("Unknown", "ArgumentsNotChecked"), reason
     assert message in check.message
@@ -273,7 +272,6 @@ def test_code_of_a_checkpoint(
     message: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(CONFIG_MAPPING={"phi3": None}))
-    monkeypatch.setattr(dialect, "TENSORRT_LLM", llm_plan["llm_args"]["package"])
     folder = tmp_path / role
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))

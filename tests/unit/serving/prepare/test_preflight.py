@@ -253,7 +253,7 @@ def test_a_special_token_of_one_model_alone(pair: dict[str, Any]) -> None:
     assert "1 tokens differ, e.g. '<|im_end|>': id None in the target, 299 in the draft" in check["message"]
 
 
-LLM_API = {"llm_args": {"file": "llm_args.yaml", "package": "no_such_llm"}}
+LLM_API = {"llm_args": {"file": "llm_args.yaml", "engine": "TensorRT-LLM"}}
 PADDED: list[tuple[str, dict[str, Any], str, str]] = [
     # why, what launch.json's part has besides, reason, part of the message
     (

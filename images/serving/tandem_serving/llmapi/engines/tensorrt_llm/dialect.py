@@ -31,7 +31,8 @@ _PERF = {
 }
 
 
-TENSORRT_LLM = "tensorrt_llm"
+# Where the class of the arguments is: `TorchLlmArgs` since 0.20, `LlmArgs` is its alias in later versions.
+_CLASSES = ("llmapi.llm_args:TorchLlmArgs", "llmapi.llm_args:LlmArgs")
 
 
 def find(package: str, name: str, module: str = "") -> Any:
@@ -46,7 +47,17 @@ def find(package: str, name: str, module: str = "") -> Any:
         raise ImportError(f"{found.__name__} has no {name}") from None
 
 
-def llm_arguments(arguments: Mapping[str, Any], package: str = TENSORRT_LLM) -> dict[str, Any]:
+def argument_class(package: str) -> Any:
+    """The class. Raises ImportError, and what the package's libraries raise where they miss the driver: anything."""
+    for place in _CLASSES:
+        module, name = place.split(":")
+        found = getattr(importlib.import_module(f"{package}.{module}"), name, None)
+        if found is not None:
+            return found
+    raise ImportError(f"{package} has neither {' nor '.join(_CLASSES)}")
+
+
+def llm_arguments(arguments: Mapping[str, Any], package: str) -> dict[str, Any]:
     """The arguments of `LLM` from those of the YAML file, made as upstream's Triton model makes them.
 
     That model calls `update_llm_args_with_extra_dict` (triton_backend/all_models/llmapi/tensorrt_llm/1/model.py).
@@ -72,12 +83,6 @@ def healthy(llm: Any) -> bool:
         return bool(check())
     executor = getattr(llm, "_executor", None)
     return executor is not None and not executor.is_shutdown()
-
-
-def longest_token(tokenizer: Any) -> int:
-    """Characters of the longest token of `LLM.tokenizer`, which wraps one of transformers'."""
-    vocabulary: Mapping[str, int] = getattr(tokenizer, "tokenizer", tokenizer).get_vocab()
-    return max(map(len, vocabulary), default=1)
 
 
 def metrics(result: Any) -> RequestMetrics:

@@ -12,14 +12,14 @@ import yaml
 
 from reference_llm.executor.result import CompletionOutput
 from reference_llm.sampling_params import GuidedDecodingParams
-from tandem_serving.llmapi import dialect
 from tandem_serving.llmapi.chunks import RequestMetrics
-from tandem_serving.llmapi.engine import first_line
+from tandem_serving.llmapi.engines.tensorrt_llm import dialect
+from tandem_serving.llmapi.engines.tensorrt_llm.engine import _progress, first_line
 from triton.stand_in_tensorrt_llm import tensorrt_llm
 from triton.stand_in_tensorrt_llm.tensorrt_llm.executor.request import LoRARequest
 from triton.stand_in_tensorrt_llm.tensorrt_llm.executor.result import RequestOutput
 
-SIGNATURES = yaml.safe_load((Path(__file__).parents[3] / "data/tensorrt_llm_signatures.yaml").read_text())
+SIGNATURES = yaml.safe_load((Path(__file__).parents[4] / "data/tensorrt_llm_signatures.yaml").read_text())
 STAND_IN: dict[str, Any] = {
     "LLM.__init__": tensorrt_llm.LLM.__init__,
     "LLM.generate_async": tensorrt_llm.LLM.generate_async,
@@ -140,7 +140,7 @@ def test_health(reason: str, llm: Any, healthy: bool) -> None:
 
 def test_arguments_without_the_package_s_help_are_the_file_s() -> None:
     given = {"model": "m", "speculative_config": {"decoding_type": "NGram"}}
-    assert dialect.llm_arguments(given) == given
+    assert dialect.llm_arguments(given, "tensorrt_llm") == given
 
 
 @dataclasses.dataclass
@@ -154,3 +154,11 @@ class Traced(RuntimeError):
 def test_no_trace_goes_to_a_client() -> None:
     assert first_line(Traced()) == "out of memory"
     assert first_line(ValueError()) == "ValueError"
+
+
+@pytest.mark.parametrize(("reason", "expected"), [("stop", "stop"), ("length", "length"), (None, "cancelled")])
+def test_what_ends_without_a_reason_is_no_end_of_text(reason: str | None, expected: str) -> None:
+    """TensorRT-LLM leaves the reason out of what it gave up before the end."""
+    best = SimpleNamespace(token_ids=[5], finish_reason=reason, stop_reason=None, cumulative_logprob=None)
+    result = SimpleNamespace(outputs=[best], finished=True)
+    assert _progress(result).finish_reason == expected

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from reference_llm.llmapi.llm import Tokenizer
-from tandem_serving.llmapi import dialect
-from tandem_serving.llmapi.engine import _codec, _progress
+from tandem_serving.llmapi.codec import codec, longest_token
 
 PAIR = Path(__file__).parents[4] / "images/reference/pair/target"
 
@@ -32,36 +31,28 @@ class Slow:
 
 
 def test_streams_do_not_wait_for_a_long_prompt() -> None:
-    codec = _codec(Slow())
+    made = codec(Slow())
     with ThreadPoolExecutor(2) as threads:
-        read = threads.submit(codec.encode, "a long one")
+        read = threads.submit(made.encode, "a long one")
         assert Slow.began.wait(60)
         try:
-            assert threads.submit(codec.decode, [1]).result(timeout=60) == "text"
+            assert threads.submit(made.decode, [1]).result(timeout=60) == "text"
         finally:
             Slow.go_on.set()
         assert read.result() == [1]
 
 
 def test_both_of_its_tokenizers_are_the_same() -> None:
-    codec = _codec(Tokenizer(PAIR))
-    assert codec.decode(codec.encode("def add(a, b):")) == "def add(a, b):"
+    made = codec(Tokenizer(PAIR))
+    assert made.decode(made.encode("def add(a, b):")) == "def add(a, b):"
 
 
 def test_which_words_are_special_tokens() -> None:
     words = ("return", "<|endoftext|>", "def <|endoftext|>", "", " ", "<|nothing|>")
-    assert _codec(Tokenizer(PAIR)).special(words) == {0: "<|endoftext|>"}
+    assert codec(Tokenizer(PAIR)).special(words) == {0: "<|endoftext|>"}
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_the_longest_token(wrapped: bool) -> None:
     plain = SimpleNamespace(get_vocab=lambda: {"a": 0, "four": 1})
-    assert dialect.longest_token(SimpleNamespace(tokenizer=plain) if wrapped else plain) == 4
-
-
-@pytest.mark.parametrize(("reason", "expected"), [("stop", "stop"), ("length", "length"), (None, "cancelled")])
-def test_what_ends_without_a_reason_is_no_end_of_text(reason: str | None, expected: str) -> None:
-    """TensorRT-LLM leaves the reason out of what it gave up before the end."""
-    best = SimpleNamespace(token_ids=[5], finish_reason=reason, stop_reason=None, cumulative_logprob=None)
-    result = SimpleNamespace(outputs=[best], finished=True)
-    assert _progress(result).finish_reason == expected
+    assert longest_token(SimpleNamespace(tokenizer=plain) if wrapped else plain) == 4
