@@ -51,10 +51,10 @@ class Server:
 
     def __init__(self, faults: Faults | None = None, mode: str = "BLS") -> None:
         self.faults = faults or Faults()
-        self.mode = mode
+        self.api = {"BLS": BLS, "LLMAPI": LLM_API}[mode]
         self.running = 0
         self.asked = 0
-        self.parameters = {"BLS": BLS, "LLMAPI": LLM_API}[mode].tensors.keys()
+        self.parameters = self.api.tensors.keys()
 
     def subject(self, *, alone: bool = True) -> Subject:
         """It as a subject, with the target alone or without."""
@@ -103,7 +103,9 @@ class Server:
         ids = [self._token(request, i, number, prompt_tokens) for i in range(sampling.max_tokens)]
         words = ["".join(chr(97 + int(digit)) for digit in str(token)) + " " for token in ids]
         text, reason = "".join(words), "length"
-        stops = [text.index(word) + len(word) * (self.mode == "BLS") for word in sampling.stop_words if word in text]
+        stops = [
+            text.index(word) + len(word) * self.api.keeps_stop_words for word in sampling.stop_words if word in text
+        ]
         if stops and not self.faults.ignores_stop_words:
             text, reason = text[: min(stops)], "stop"
             if not self.faults.keeps_stop_words:

@@ -151,7 +151,7 @@ async def sampled(subject: Subject) -> CaseResult:
         if (position := first_difference(first.ids, again.ids)) is not None:
             shown = evidence(prompt, first, again, position)
             seedless.append({"problem": f"a seed does not repeat: other tokens from token {position} on", **shown})
-    if seedless and not problems and subject.server.mode == "LLMAPI":
+    if seedless and not problems and not subject.server.api.owns_seeds:
         return replace(not_applicable("sampled", SEEDLESS), evidence=seedless)
     problems += seedless
     if not differ and not problems:
@@ -258,7 +258,8 @@ async def _stopped(subject: Subject, request: Request, whole: Completion | str, 
     if isinstance(got, str) or isinstance(whole, str):
         return [refused(request.prompt, str(got))]
     start = whole.text.index(word)
-    expected = replace(whole, text=whole.text[: start + len(word) if subject.server.mode == "BLS" else start])
+    end = start + len(word) if subject.server.api.keeps_stop_words else start
+    expected = replace(whole, text=whole.text[:end])
     if (got.text, got.finish_reason) == (expected.text, "stop"):
         return []
     position = first_difference(whole.ids[: len(got.ids)], got.ids)

@@ -60,7 +60,7 @@ def parameter(name: str) -> Callable[[Subject], Awaitable[CaseResult]]:
     async def case(subject: Subject) -> CaseResult:
         title = f"parameter-{name}"
         if name not in subject.server.parameters:
-            return not_applicable(title, f"mode {subject.server.mode} has no input for it")
+            return not_applicable(title, f"mode {subject.server.api.mode} has no input for it")
         if name in subject.refused:
             return await refusal(subject, name, title)
         tried = TRIED[name]

@@ -70,9 +70,9 @@ class TritonClient:
         self._api = api
 
     @property
-    def mode(self) -> str:
-        """The mode that the server is of, as `check` found it."""
-        return self._api.mode
+    def api(self) -> ModelApi:
+        """The model that the server has, as `check` found it."""
+        return self._api
 
     async def drafts_fixed(self) -> str:
         """Why requests to this server cannot have the target alone; empty where they can (`num_draft_tokens` 0)."""

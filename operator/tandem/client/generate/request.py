@@ -63,13 +63,16 @@ Tensors = Mapping[str, tuple[str, str]]
 class ModelApi:
     """The model that streams in a mode (`runtime.mode`), and its tensors.
 
-    `shape`: of a tensor of one request, -1 its values.
+    `shape`: of a tensor of one request, -1 its values. `keeps_stop_words`: a text that one ends has it. `owns_seeds`:
+    whether seeds are Tandem's, and so must repeat; engines draw otherwise.
     """
 
     mode: str
     model: str
     tensors: Tensors
     shape: tuple[int, ...]
+    keeps_stop_words: bool = False
+    owns_seeds: bool = False
 
     @property
     def drafts_by_request(self) -> bool:
@@ -98,6 +101,8 @@ BLS = ModelApi(
         "refused_text": ("return_refused_draft_text", "BOOL"),
     },
     (1, -1),
+    keeps_stop_words=True,
+    owns_seeds=True,
 )
 _LLM_API: Tensors = {
     **_sampling("LLMAPI"),
