@@ -5,6 +5,7 @@ moment to get their errors, ends the server, and passes the file on as the conta
 object:
 {"engineFailure": {"model": NAME, "reason": "EngineFailing", "EngineHung" or, before it is loaded,
 "EngineArgumentsRefused", "message": the engine's own last error}}
+NAME is Triton's of the engine's model; in mode LLMAPI the engine's own.
 """
 
 from __future__ import annotations
