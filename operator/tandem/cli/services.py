@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -51,9 +52,19 @@ def _true(condition: Condition | None) -> Condition | None:
 
 
 async def read(namespace: str | None, everywhere: bool) -> list[SpeculativeInferenceService]:
-    """Services of a namespace (the context's when None), or of all, by name. Raises kubectl.ClusterError."""
+    """Services of a namespace (the context's when None), or of all, by name. Those of a newer version are left out
+    with a warning. Raises kubectl.ClusterError, also where all are."""
     place = ["--all-namespaces"] if everywhere else ["--namespace", namespace] if namespace else []
-    found = [parse(item) for item in await kubectl.listed(f"{PLURAL}.{GROUP}", *place)]
+    found, unknown = list[SpeculativeInferenceService](), list[kubectl.ClusterError]()
+    for item in await kubectl.listed(f"{PLURAL}.{GROUP}", *place):
+        try:
+            found.append(parse(item))
+        except kubectl.ClusterError as error:
+            unknown.append(error)
+    if unknown and not found:
+        raise unknown[0]
+    for error in unknown:
+        typer.secho(f"warning: {error}", fg=typer.colors.YELLOW, err=True)
     return sorted(found, key=lambda service: (service.namespace, service.name))
 
 

@@ -1,5 +1,6 @@
 """`tandem status` and `tandem top`: what they show of a cluster, read through a fake kubectl."""
 
+import copy
 import io
 from datetime import UTC, datetime
 from pathlib import Path
@@ -238,6 +239,18 @@ def test_a_service_of_a_newer_tandem_is_said_to_be_one(kubectl: Path, command: l
     assert done.stderr.startswith(
         "error: team-a/llama is of another version of Tandem: use that one's command (spec."
     )
+
+
+def test_lists_leave_it_out_with_a_warning(kubectl: Path) -> None:
+    (newer,), (older,) = raw_list(service())["items"], raw_list(service())["items"]
+    newer = copy.deepcopy(newer)
+    newer["spec"]["speculation"]["decodingType"] = "Clairvoyant"
+    newer["metadata"]["name"] = "newer"
+    answer(kubectl, "get speculativeinferenceservices", {"items": [newer, older]})
+    done = CliRunner().invoke(app, ["status"])
+    assert done.exit_code == 0, done.stderr
+    assert "llama" in done.stdout
+    assert done.stderr.startswith("warning: team-a/newer is of another version of Tandem: use that one's command")
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
     *("generation_config.json", "config.json"),  # they say what ends a text
 )
+MORE_TEMPLATES = "additional_chat_templates"
+"""Folder of chat templates by name, such as the one for tools."""
 
 
 class LaunchError(Exception):
@@ -176,10 +178,14 @@ STACK_BYTES = 64 << 20
 
 def copy_tokenizer(plan: LaunchPlan) -> None:
     """Copy the tokenizer and the chat template to where the OpenAI endpoint reads them."""
-    for name in TOKENIZER_FILES if plan.tokenizer else ():
-        source = Path(plan.tokenizer["from"]) / name
-        if source.is_file():
-            shutil.copyfile(source, Path(plan.tokenizer["to"]) / name)
+    if not plan.tokenizer:
+        return
+    source, target = Path(plan.tokenizer["from"]), Path(plan.tokenizer["to"])
+    (target / MORE_TEMPLATES).mkdir(exist_ok=True)
+    templates = (path.relative_to(source) for path in (source / MORE_TEMPLATES).glob("*.jinja"))
+    for name in (*TOKENIZER_FILES, *templates):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
 
 
 def raise_limits() -> None:

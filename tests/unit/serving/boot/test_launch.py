@@ -55,13 +55,16 @@ def test_the_tokenizer_is_copied_for_the_openai_endpoint(revision: Path, tmp_pat
         folder.mkdir()
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors"):
         (source / name).write_text(name)
+    (source / "additional_chat_templates").mkdir()
+    (source / "additional_chat_templates/tool_use.jinja").write_text("for tools")
     copy_tokenizer(read_plan(revision))
     assert not list(target.iterdir()), "a plan from before there was an endpoint"
     change(revision, tokenizer={"from": str(source), "to": str(target)})
     for _ in range(2):  # a container starts again
         copy_tokenizer(read_plan(revision))
-    copied = {path.name: path.read_text() for path in target.iterdir()}
-    assert copied == {name: name for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")}
+    copied = {path.name: path.read_text() for path in target.rglob("*") if path.is_file()}
+    whole = {name: name for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")}
+    assert copied == {**whole, "tool_use.jinja": "for tools"}
 
 
 def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytest.MonkeyPatch) -> None:
