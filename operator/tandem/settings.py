@@ -259,10 +259,20 @@ def _profiles(written: object) -> object:
     for profile in written:
         name = profile.get("name") if isinstance(profile, dict) else None
         if isinstance(name, str):
-            profiles[name] = {**profiles.get(name, {}), **profile}
+            profiles[name] = _merged(profiles.get(name, {}), profile)
         else:
             nameless.append(profile)
     return [*profiles.values(), *nameless]
+
+
+def _merged(shipped: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+    """The written profile over the shipped one, field by field, also of its engine; an engine of another kind is
+    another one."""
+    engine, own = shipped.get("engine"), written.get("engine")
+    merged = {**shipped, **written}
+    if isinstance(engine, dict) and isinstance(own, dict) and own.get("kind", engine["kind"]) == engine["kind"]:
+        merged["engine"] = {**engine, **own}
+    return merged
 
 
 def in_cluster(settings: Settings) -> Settings:

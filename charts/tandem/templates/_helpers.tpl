@@ -221,7 +221,7 @@ capabilities: {drop: [ALL]}
 {{- $shipped := .Files.Get "files/profiles.txt" | trim | splitList "\n" -}}
 {{- range .Values.profiles -}}
 {{- if not (has .name $shipped) -}}
-{{- if not .engine }}{{ fail (printf "profiles: %s is none of those that ship with Tandem (%s), so it needs engine: write it, or one of those names" .name (join ", " $shipped)) }}{{ end -}}
+{{- if not (and .engine .engine.kind) }}{{ fail (printf "profiles: %s is none of those that ship with Tandem (%s), so it needs engine.kind: write it, or one of those names" .name (join ", " $shipped)) }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -232,7 +232,7 @@ capabilities: {drop: [ALL]}
 {{- $shipped := .Files.Get "files/profiles.txt" | trim | splitList "\n" -}}
 {{- $profiles := list -}}
 {{- $written := list -}}
-{{- range .Values.profiles -}}
+{{- range $profile := .Values.profiles -}}
 {{- $written = append $written $profile.name -}}
 {{- $image := index $images $profile.name -}}
 {{- $profiles = append $profiles (merge (dict) $profile (ternary (dict "image" $image) dict (not (empty $image)))) -}}

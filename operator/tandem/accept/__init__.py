@@ -24,7 +24,6 @@ __all__ = ["Accepted", "Refusal", "accept", "refusals"]
 RULES: tuple[Rule, ...] = (*gpu_rules.RULES, *placement_rules.RULES, *pod_template.RULES)
 """Those of the profile and of the engine come before them."""
 WARNINGS: tuple[Warn, ...] = (
-    *profile_rules.WARNINGS,
     *lossy.WARNINGS,
     *request_parameter_rules.WARNINGS,
     *ignored.WARNINGS,
@@ -76,7 +75,7 @@ def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
             return refusal
     if refusal := autoscaling_rules.refusal(spec, settings):
         return refusal
-    warnings = (*engine.warnings, *WARNINGS)
+    warnings = (*profile_rules.WARNINGS, *engine.warnings, *WARNINGS)
     return Accepted(engine, tuple(text for warn in warnings if (text := warn(spec, engine))))
 
 

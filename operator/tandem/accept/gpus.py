@@ -15,7 +15,7 @@ slices have the resource name of whole GPUs. https://github.com/NVIDIA/k8s-devic
 
 def _nodes(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     plan, per_node = engine.gpu_plan(spec), spec.placement.gpu.per_node
-    if loop_of(spec).drafts_apart and plan.gpus > per_node:
+    if engine.one_node and plan.gpus > per_node:
         return Refusal(
             SpecReason.GPUS_EXCEED_NODE,
             f"mode {spec.runtime.mode} runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and"
@@ -86,7 +86,7 @@ def _shared(spec: ServiceSpec, engine: Engine) -> Refusal | None:
 
 
 def _fast_logits(spec: ServiceSpec, engine: Engine) -> Refusal | None:
-    if not spec.speculation.acceptance.fast_logits or engine.fast_logits or not loop_of(spec).drafts_apart:
+    if not spec.speculation.acceptance.fast_logits or engine.passes_logits or not loop_of(spec).drafts_apart:
         return None
     return Refusal(
         SpecReason.FAST_LOGITS_NOT_IN_PROFILE,

@@ -3,7 +3,7 @@
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
-from tandem.engines import Engine, modes
+from tandem.engines import Engine, modes, why_not
 from tandem.engines.rule import Refusal, Rule, Warn
 from tandem.engines.triton import own_image, release, triton_release
 
@@ -13,17 +13,17 @@ _SECURITY_FLOOR = "26.07"  # NVIDIA's bulletins up to CVE-2026-47627
 def _mode(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     if engine.runs:
         return None
-    profile, known = engine.profile, modes(engine.profile)
+    profile, known, why = engine.profile, modes(engine.profile), why_not(engine.profile, spec.runtime.mode)
     return Refusal(
         SpecReason.MODE_NOT_IN_PROFILE,
-        f"profile {profile.name!r} cannot run mode {spec.runtime.mode}: write runtime.mode:"
+        f"profile {profile.name!r} cannot run mode {spec.runtime.mode}{why}: write runtime.mode:"
         f" {' or '.join(known)}, or another profile",
     )
 
 
 def _decoding_type(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     types, profile = engine.decoding_types, engine.profile
-    if spec.speculation.decoding_type in types:
+    if not engine.runs or spec.speculation.decoding_type in types:
         return None
     return Refusal(
         SpecReason.DECODING_TYPE_NOT_IN_PROFILE,
@@ -37,8 +37,6 @@ def _tensor_parallel(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     if spec.draft:
         sizes["draft.tensorParallelSize"] = spec.draft.tensor_parallel_size
     profile, most = engine.profile, engine.profile.max_tensor_parallel_size
-    if most == 1:
-        sizes["target.pipelineParallelSize"] = spec.target.pipeline_parallel_size
     for field, size in sizes.items():
         if size > most:
             return Refusal(
@@ -67,7 +65,7 @@ def _warn_security(spec: ServiceSpec, engine: Engine) -> str | None:
     has = f"has Triton {version}" if version else "does not name its release of Triton"
     return (
         f"{_place(spec, engine.profile)} {has}: releases before {_SECURITY_FLOOR} have known vulnerabilities; write a"
-        " newer profile or image, or let trusted clients alone connect (serving.access.from)"
+        " newer profile or image, or allow only trusted clients to connect (serving.access.from)"
     )
 
 

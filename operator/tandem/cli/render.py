@@ -87,8 +87,8 @@ def trtllm_config(services: list[Service]) -> TrtllmConfig:
     pinned = {role: _Pinned(names[role], source.revision) for role, source in sources.items() if source.revision}
     target = pinned.pop(Role.TARGET, None)
     fetched = names | {role: download.folder for role, download in pinned.items()}
-    args = accepted.engine.arguments(spec, folders(spec, fetched))
-    if not args:
+    args = accepted.engine.serve_arguments(spec, folders(spec, fetched))
+    if args is None:
         raise ManifestError(
             f"{service.name}: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI"
         )

@@ -63,8 +63,8 @@ async def read(namespace: str | None, everywhere: bool) -> list[SpeculativeInfer
             unknown.append(error)
     if unknown and not found:
         raise unknown[0]
-    for error in unknown:
-        typer.secho(f"warning: {error}", fg=typer.colors.YELLOW, err=True)
+    for each in unknown:
+        typer.secho(f"warning: {each}", fg=typer.colors.YELLOW, err=True)
     return sorted(found, key=lambda service: (service.namespace, service.name))
 
 

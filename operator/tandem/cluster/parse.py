@@ -117,7 +117,7 @@ def _record(configmap: Object) -> Record | None:
         record = Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
     except ValidationError:
         return None
-    return record if record.renderer in RENDERERS else None
+    return record if record.renderer in RENDERERS and record.engine.runs else None
 
 
 def _jobs(jobs: Iterable[Object], pods: Iterable[Object], waits_for: Mapping[str, Problem]) -> list[Job]:

@@ -108,7 +108,7 @@ def _drafter_stale(spec: ServiceSpec, standing: Standing) -> Cause | None:
     if not standing.paused or spec.speculation.decoding_type.traits.drafts_on_host:
         return None
     return AcceptanceReason.DRAFTER_STALE, (
-        "the load was above the draft length schedule before, and TensorRT-LLM's drafter misses the tokens of that"
+        "the load was above the draft length schedule before, and the drafter misses the tokens of that"
         " time until those requests end: raise maxConcurrency, or end draftLenSchedule with 1 instead of 0"
     )
 

@@ -120,7 +120,7 @@ def _active(service: SpeculativeInferenceService, decision: Decision, reading: R
         return _unmoved(service, report, Finding(kind, "True", ServingReason.DRAFT_TOKENS_SEEN, _figures(report)))
     reason, message = _why_inactive(service, decision.engine, report)
     if decision.engine and not decision.engine.counts_draft_tokens and reason is not ServingReason.SWITCHED_OFF:
-        message = f"the engine of profile {decision.engine.profile.name} does not report how many tokens it drafts"
+        message = f"{decision.engine.title} does not report how many tokens it drafts"
         return Finding(kind, "Unknown", ServingReason.NOT_REPORTED, message)
     if active is None:
         return _as_before(service, kind, ServingReason.TOO_FEW_TOKENS, "too few tokens were generated to judge")

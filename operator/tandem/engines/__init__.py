@@ -17,11 +17,11 @@ from tandem.engines.own import TandemBls, TandemLlmApi
 from tandem.engines.tensorrt_engines import TensorRTEngines
 from tandem.engines.tensorrt_llm import TensorRTLLM
 
-__all__ = ["KINDS", "LOOPS", "Engine", "Loop", "engine_of", "loop_of", "modes", "wrong_engine"]
+__all__ = ["KINDS", "LOOPS", "Engine", "Loop", "engine_of", "loop_of", "modes", "why_not", "wrong_engine"]
 
 KINDS: dict[str, Mapping[Mode, type[Engine]]] = {
-    "Tandem": {Mode.BLS: TandemBls, Mode.LLMAPI: TandemLlmApi},
     "TensorRT-LLM": {Mode.LLMAPI: TensorRTLLM, Mode.BLS: TensorRTEngines},
+    "Tandem": {Mode.BLS: TandemBls, Mode.LLMAPI: TandemLlmApi},
 }
 """By `engine.kind` of a profile; the mode that is preferred comes first."""
 
@@ -52,6 +52,13 @@ def modes(profile: Profile) -> list[Mode]:
     """Modes that a profile's engine runs."""
     kinds = KINDS.get(profile.engine.kind, {})
     return [mode for mode, engine in kinds.items() if not engine.lacks(profile.engine.version)]
+
+
+def why_not(profile: Profile, mode: Mode) -> str:
+    """Why a profile's engine does not run a mode, in brackets; empty where there is no more to say."""
+    engine = KINDS.get(profile.engine.kind, {}).get(mode)
+    why = engine.lacks(profile.engine.version) if engine else ""
+    return f" ({why})" if why else ""
 
 
 def wrong_engine(profile: Profile) -> str:

@@ -34,8 +34,10 @@ class Engine(ABC):
     """What becomes of parameters of requests, by the kinds of it that differ; the names are titles in the docs."""
     builds_engines: ClassVar[bool] = False
     """Whether models become TensorRT engines before they are served."""
-    fast_logits: ClassVar[bool] = False
+    passes_logits: ClassVar[bool] = False
     """Mode BLS: whether engines can hand logits to each other (`acceptance.fastLogits`)."""
+    one_node: ClassVar[bool] = False
+    """Whether a replica is one pod, whatever it needs."""
     judges_arguments: ClassVar[bool] = False
     """Whether something of it is judged before servers start, which the condition EnginesReady shows."""
     counts_draft_tokens: bool = True
@@ -108,6 +110,10 @@ class Engine(ABC):
     def builds(self, spec: ServiceSpec, image: str, folders: Mapping[Role, str]) -> dict[Role, "Build"]:
         """How these are built, by the role of the model."""
         return {}
+
+    def serve_arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any] | None:
+        """Those for `trtllm-serve --config`; None: it is not for such tools."""
+        return None
 
     def arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any]:
         """Mode LLMAPI: the arguments that it is loaded with, as plain data. Mode BLS: none."""

@@ -94,8 +94,8 @@ def model_ranks(spec: ServiceSpec) -> dict[Role, int]:
 
 
 def over_nodes(spec: ServiceSpec) -> GpuPlan:
-    """Of an engine that has the target and its draft on the same ranks, on as many nodes as these need. On one node
-    it starts its ranks by itself."""
+    """The plan of an engine that runs target and draft on the same ranks, over as many nodes as they need. On one
+    node it starts its ranks by itself."""
     ranks, gpu = model_ranks(spec), spec.placement.gpu
     total = sum(ranks.values())
     nodes = -(-total // gpu.per_node)
@@ -104,8 +104,8 @@ def over_nodes(spec: ServiceSpec) -> GpuPlan:
 
 
 def on_devices(spec: ServiceSpec, *, by_mpi: bool) -> GpuPlan:
-    """Of engines that have devices each. `by_mpi`: as TensorRT-LLM's backend starts ranks; else an engine starts its
-    own."""
+    """The plan of engines that have devices each. `by_mpi`: as TensorRT-LLM's backend starts ranks; else an engine
+    starts its own."""
     ranks = model_ranks(spec)
     devices = _devices(spec, ranks)
     launch, world = _launch(spec, ranks) if by_mpi else (Launch.SINGLE, 1)

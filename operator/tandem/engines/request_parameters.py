@@ -47,13 +47,15 @@ class Entry:
 class Facts:
     """What is known of an engine. `used`: when it is so; `entries`: of parameters that do not simply work; `switch`:
     the field of `speculative_config` behind Outcome.SWITCH; `instead`: what to do about parameters without effect,
-    `to_draw` about those of SAMPLING."""
+    `to_draw` about those of SAMPLING; `shown`: as a column
+    of the docs' table."""
 
     used: str
     entries: Mapping[str, Entry] = field(default_factory=dict)
     switch: str = ""
     instead: str = "leave it out"
     to_draw: str = ""
+    shown: bool = True
 
     def entry(self, parameter: str) -> Entry:
         """What becomes of a parameter."""

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from tandem.api.decoding import Mode
 from tandem.engines import KINDS, Engine
 from tandem.engines.request_parameters import PARAMETERS, Facts, Outcome
-from tandem.engines.tensorrt_llm.parameters import UNKNOWN
 
 _HEAD = """# Request parameters by engine
 
@@ -40,7 +39,7 @@ def page() -> str:
 
 def _mode(mode: Mode) -> Iterator[str]:
     table = {title: facts for engine in _engines(mode) for title, facts in engine.parameters.items()}
-    shown = {title: facts for title, facts in table.items() if facts is not UNKNOWN}
+    shown = {title: facts for title, facts in table.items() if facts.shown}
     yield f"\n## {_TITLES[mode]}\n"
     yield f"| parameter | {' | '.join(shown)} |\n|---{'|---' * len(shown)}|\n"
     for name in PARAMETERS[mode]:
@@ -52,8 +51,7 @@ def _mode(mode: Mode) -> Iterator[str]:
 
 
 def _engines(mode: Mode) -> Iterator[type[Engine]]:
-    """TensorRT-LLM's come first: its versions are what most ask about."""
-    for kind in reversed(list(KINDS.values())):
+    for kind in KINDS.values():
         if mode in kind:
             yield kind[mode]
 

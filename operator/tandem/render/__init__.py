@@ -4,9 +4,10 @@ A revision is named by the digest of what was rendered. So that a new operator v
 renderer is a version of its own (`v1`, ...), and a revision that is already in the cluster is rendered again
 by the version, and with the images, that its `Record` names, until the user changes the spec.
 
-A renderer imports what the API and the names of children are, which only grow, and nothing else of Tandem
-(pyproject.toml, `importlinter`): whatever changes outside it changes no byte of a revision that it rendered. Who asks
-about a spec that has no revision yet (rules, tasks, Jobs) asks `tandem.render.latest`; no one else imports a version.
+A renderer imports the API, the names of children, which only grow, and the engines (pyproject.toml, `importlinter`).
+What an engine's object returns for a specification and a version stays the same once a renderer is released; the next
+renderer asks it something else. Who asks about a spec that has no revision yet (rules, tasks, Jobs) asks
+`tandem.render.latest`; no one else imports a version.
 """
 
 from collections.abc import Callable, Mapping

@@ -42,7 +42,7 @@ class Decision:
     refusal: Refusal | None = None
     """Why the spec is not accepted; then nothing is touched."""
     engine: Engine | None = None
-    """What runs the spec; None for one that is refused."""
+    """What runs the spec; of one that is refused, what serves."""
     warnings: tuple[str, ...] = ()
     """What the user should know of a spec that is accepted."""
     known: Mapping[str, Revision] = field(default_factory=dict)
@@ -74,15 +74,16 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
     """Choose the revision, see how far its tasks are, and build the children that should exist."""
     known = known_revisions(service, observed)
     serving = _serving(service, observed, known.all)
+    of_serving = serving.record.engine if serving else None
     if observed.not_understood:
         refusal = _not_understood(service, observed, serving)
-        return Decision(refusal=refusal, desired=_kept(service, settings, observed, serving))
+        return Decision(refusal=refusal, engine=of_serving, desired=_kept(service, settings, observed, serving))
     accepted = accept(service.spec, settings)
     refused = accepted if isinstance(accepted, Refusal) else _refusal(service, accepted.engine, observed)
     if isinstance(accepted, Accepted) and not refused:
         decision = _decide(service, accepted, settings, observed, known)
     else:
-        decision = Decision(refusal=refused, desired=_kept(service, settings, observed, serving))
+        decision = Decision(refusal=refused, engine=of_serving, desired=_kept(service, settings, observed, serving))
     if not (decision.passed or observed.workloads):
         return decision
     desired = replace(decision.desired, autoscaler=build.autoscaler(service, settings))

@@ -9,6 +9,7 @@ from support import images
 from support.services import QUICKSTART, parse
 from tandem.accept import Accepted, Refusal, accept
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import EngineSettings
 from tandem.engines import engine_of
 from tandem.errors import SettingsError
 from tandem.settings import KedaSettings, Settings, check_images, in_cluster, load_settings, parse_settings
@@ -23,7 +24,8 @@ ROWS = [
     (
         {"runtime__profile": "trtllm-1.3"},
         "ModeNotInProfile",
-        "profile 'trtllm-1.3' cannot run mode BLS: write runtime.mode: LLMAPI, or another profile",
+        "profile 'trtllm-1.3' cannot run mode BLS (Tandem builds TensorRT engines with TensorRT-LLM 1.2, and 1.3 is"
+        " written): write runtime.mode: LLMAPI, or another profile",
     ),
     (
         {"target__tensorParallelSize": 2},
@@ -153,7 +155,7 @@ def test_an_affinity_that_is_none_is_refused(node: object, path: str, settings: 
 
 OLD_TRITON = (
     "profile 'reference' has Triton 24.10: releases before 26.07 have known vulnerabilities; write a newer profile or"
-    " image, or let trusted clients alone connect (serving.access.from)"
+    " image, or allow only trusted clients to connect (serving.access.from)"
 )
 
 
@@ -188,6 +190,24 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
     assert profile is not None
     assert shipped is not None
     assert profile == shipped.model_copy(update={"image": "own/reference:1"})
+
+
+MERGED = [
+    # the engine that is written, that of the profile, why
+    ("{calls: Single}", {"kind": "TensorRT-LLM", "version": "1.2.1", "calls": "Single"}, "only what differs"),
+    ("{kind: TensorRT-LLM, version: 1.2.2}", {"kind": "TensorRT-LLM", "version": "1.2.2"}, "another version"),
+    ("{kind: Tandem}", {"kind": "Tandem"}, "another engine has nothing of the shipped one"),
+]
+
+
+@pytest.mark.parametrize(("engine", "wanted", "why"), MERGED, ids=[row[-1] for row in MERGED])
+def test_the_engine_of_a_shipped_profile_is_merged_too(
+    engine: str, wanted: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, f"profiles: [{{name: trtllm-26.07, engine: {engine}}}]")
+    profile = load_settings(path).profile("trtllm-26.07")
+    assert profile
+    assert profile.engine == EngineSettings.model_validate(wanted)
 
 
 @pytest.mark.parametrize(

@@ -79,26 +79,26 @@ REFUSED = [
     (
         {"target__pipelineParallelSize": 2},
         "PipelineParallelWithSpeculation",
-        "target.pipelineParallelSize is 2, and TensorRT-LLM's LLM API does not speculate over pipeline stages: write"
+        "target.pipelineParallelSize is 2, and TensorRT-LLM 1.2.1 does not speculate over pipeline stages: write"
         " pipelineParallelSize: 1 and a larger tensorParallelSize, or speculation.decodingType: None",
     ),
     (
         extra(max_beam_width=4),
         "FeatureWithSpeculation",
-        "runtime.extraLlmArgs.max_beam_width is 4, which TensorRT-LLM cannot combine with speculation: remove it, or"
-        " write speculation.decodingType: None",
+        "runtime.extraLlmArgs.max_beam_width is 4, which TensorRT-LLM 1.2.1 cannot combine with speculation: remove"
+        " it, or write speculation.decodingType: None",
     ),
     (
         extra(context_parallel_size=2),
         "FeatureWithSpeculation",
-        "runtime.extraLlmArgs.context_parallel_size is 2, which TensorRT-LLM cannot combine with speculation: remove"
-        " it, or write speculation.decodingType: None",
+        "runtime.extraLlmArgs.context_parallel_size is 2, which TensorRT-LLM 1.2.1 cannot combine with speculation:"
+        " remove it, or write speculation.decodingType: None",
     ),
     (
         extra(sampler_type="TRTLLMSampler"),
         "FeatureWithSpeculation",
-        "runtime.extraLlmArgs.sampler_type is TRTLLMSampler, which TensorRT-LLM cannot combine with speculation:"
-        " remove it, or write speculation.decodingType: None",
+        "runtime.extraLlmArgs.sampler_type is TRTLLMSampler, which TensorRT-LLM 1.2.1 cannot combine with"
+        " speculation: remove it, or write speculation.decodingType: None",
     ),
     (
         extra(guided_decoding_backend="xgrammar", speculative_config={"use_rejection_sampling": True}),
@@ -132,8 +132,8 @@ REFUSED = [
     (
         speculating("DraftTarget", draftLenSchedule=steps((8, 3))),
         "ScheduleStartMismatch",
-        "the first step of speculation.draftLenSchedule drafts 3 and maxDraftLen is 4: TensorRT-LLM requires"
-        " equal numbers: write the same in both",
+        "the first step of speculation.draftLenSchedule drafts 3 and maxDraftLen is 4: TensorRT-LLM 1.2.1"
+        " requires equal numbers: write the same in both",
     ),
     (
         speculating("MTP", draftLenSchedule=steps((8, 4))) | {"draft": None},
@@ -326,7 +326,7 @@ def test_an_old_triton_is_warned_about(
     if warned:
         assert found[0] == (
             f"{where}{instead} {warned} before 26.07 have known vulnerabilities; write a newer profile or image, or"
-            " let trusted clients alone connect (serving.access.from)"
+            " allow only trusted clients to connect (serving.access.from)"
         )
 
 
@@ -364,6 +364,7 @@ def test_the_reference_profile_names_its_old_triton(settings: Settings) -> None:
 
 
 COLLECTING = TENSORRT_BLS | {"speculation": {"decodingType": "DraftTarget"}}
+OWN_COLLECTING = COLLECTING | {"runtime": {"mode": "BLS", "profile": "reference"}}
 COLLECTED = [
     # reason, Triton's release, the profile's engine.calls, service, refused for
     ("loses answers beside an error", "25.03", "Collected", COLLECTING, "EngineCallsNotInTriton"),
@@ -378,6 +379,8 @@ COLLECTED = [
         None,
     ),
     ("no such calls", "25.03", "Collected", {}, None),
+    ("Tandem's engine, too", "25.03", "Collected", OWN_COLLECTING, "EngineCallsNotInTriton"),
+    ("as it does best", "25.03", "", OWN_COLLECTING, None),
 ]
 
 

@@ -26,7 +26,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"target__pipelineParallelSize": 2},
         "TensorParallelNotInProfile",
-        f"target.pipelineParallelSize is 2, {NOT_BUILT}",
+        "target.pipelineParallelSize is 2, and profile 'torch' has no pipeline stages: write 1, or another profile",
     ),
     ({"target__dtype": "float16"}, "FieldNotInProfile", f"target.dtype float16 {NOT_FOR}: a checkpoint runs in its"),
     ({"draft__dtype": "bfloat16"}, "FieldNotInProfile", f"draft.dtype bfloat16 {NOT_FOR}"),

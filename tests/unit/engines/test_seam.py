@@ -11,14 +11,15 @@ import yaml
 
 import tandem
 from support.reports import report
-from support.services import parse
-from support.world import NOW
+from support.services import QUICKSTART, parse
+from support.world import NOW, observed_of
 from tandem.accept import Accepted, Refusal, accept
 from tandem.api.conditions import ConditionType, SpecReason
 from tandem.api.decoding import DecodingType, Mode
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
+from tandem.children import revision_configmap
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
 from tandem.conditions.writes import Reading
@@ -35,8 +36,11 @@ MAY_COMPARE = {
     "engines": "they are the engines",
     "api": "the types: which fields go with a mode, as CEL",
     "render/v1/__init__.py": "the Triton models around an engine, by who runs the loop",
+    "render/v1/bls_variables.py": "mode BLS: whether its engines take several sequences in a call",
 }
 """Files and folders, and why."""
+CLASSES = [engine.__name__ for modes in KINDS.values() for engine in modes.values()]
+WORDS = {*Mode, *KINDS, "Together", "Collected"}
 ABOUT_ENGINES = ("mode", "dialect", "kind", "calls", "version")
 
 
@@ -50,10 +54,12 @@ def comparisons(tree: ast.Module) -> Iterator[str]:
             sides = [key for key in node.keys if key]
         elif isinstance(node, ast.MatchValue):
             sides = [node.value]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            yield from (f"{node.lineno}: {each}" for each in CLASSES if each in ast.unparse(node.args[1]))
         for text in map(ast.unparse, sides):
             first, _, last = text.rpartition(".")
             of_engine = first.endswith((".engine", "engine", ".runtime")) and last in ABOUT_ENGINES
-            if text.startswith(("Mode.", "Dialect.")) or of_engine:
+            if text.startswith(("Mode.", "Dialect.")) or of_engine or text.strip("'") in WORDS:
                 yield f"{getattr(node, 'lineno', 0)}: {text}"
 
 
@@ -81,6 +87,10 @@ def test_nothing_else_asks_which_engine_a_service_has() -> None:
         ("engine.dialect in (Dialect.V1_2,)", True),
         ("match mode:\n    case Mode.BLS:\n        pass", True),
         ("live.kind == 'Pod'", False),
+        ("calls == 'Collected'", True),
+        ("server.mode == 'BLS'", True),
+        ("{'LLMAPI': 1}", True),
+        ("isinstance(engine, TensorRTLLM)", True),
         ("f(spec.runtime.mode)", False),
     ],
 )
@@ -91,10 +101,13 @@ def test_what_is_found(source: str, found: bool) -> None:
 @pytest.mark.parametrize(
     ("engine", "wrong"),
     [
-        ({"kind": "vLLM-like"}, "engine.kind 'vLLM-like' is not known: write one of Tandem, TensorRT-LLM"),
-        ({"kind": "TensorRT-LLM"}, "engine: version none of TensorRT-LLM is not known: write 1.2 or newer"),
-        ({"kind": "TensorRT-LLM", "version": "1.1.0"}, "engine: version 1.1.0 of TensorRT-LLM is not known"),
-        ({"kind": "TensorRT-LLM", "version": "1.3.0rc27"}, ""),
+        ({"kind": "vLLM-like"}, "engine.kind 'vLLM-like' is not known: write one of TensorRT-LLM, Tandem"),
+        ({"kind": "TensorRT-LLM"}, "engine: Tandem runs TensorRT-LLM 1.2 and newer, and no version is written"),
+        (
+            {"kind": "TensorRT-LLM", "version": "1.1.0"},
+            "engine: Tandem runs TensorRT-LLM 1.2 and newer, and 1.1.0 is",
+        ),
+        ({"kind": "TensorRT-LLM", "version": "1.3rc27"}, ""),
         ({"kind": "Tandem"}, ""),
     ],
 )
@@ -112,7 +125,10 @@ def test_engines_of_tensorrt_end_with_1_2(version: str, settings: Settings) -> N
     mine = settings.model_copy(update={"profiles": [profile]})
     refused = accept(parse(SERVICE, runtime={"mode": "BLS", "profile": "own"}).spec, mine)
     assert isinstance(refused, Refusal)
-    assert refused.message == "profile 'own' cannot run mode BLS: write runtime.mode: LLMAPI, or another profile"
+    assert refused.message == (
+        "profile 'own' cannot run mode BLS (Tandem builds TensorRT engines with TensorRT-LLM 1.2, and"
+        f" {version} is written): write runtime.mode: LLMAPI, or another profile"
+    )
 
 
 SERVICE = """
@@ -158,6 +174,27 @@ class Made(Engine):
 
     def arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any]:
         return {"weights": folders[Role.TARGET], "guesses": spec.speculation.max_draft_len}
+
+
+def test_tandems_engine_is_on_one_node(settings: Settings) -> None:
+    own = Profile.model_validate({"name": "own", "image": "i", "engine": {"kind": "Tandem"}})
+    mine = settings.model_copy(update={"profiles": [own]})
+    changes = {"runtime": {"mode": "LLMAPI", "profile": "own"}, "target__tensorParallelSize": 16}
+    refused = accept(parse(SERVICE, **changes).spec, mine)
+    assert isinstance(refused, Refusal)
+    assert refused.message.startswith("mode LLMAPI runs on one node: target")
+
+
+def test_a_revision_of_an_engine_that_is_not_known_is_not_rendered(settings: Settings) -> None:
+    """As after a downgrade: its ConfigMap stays, and nothing of it is judged."""
+    revision = decide(parse(QUICKSTART), settings, Observed()).revision
+    assert revision
+    known = revision_configmap(parse(QUICKSTART), revision)
+    record = json.loads(known["data"]["record.json"])
+    record["profile"]["engine"] = {"kind": "FromTomorrow"}
+    newer = {**known, "data": {**known["data"], "record.json": json.dumps(record)}}
+    found = observed_of(known, newer).revisions
+    assert sorted(each.record is None for each in found) == [False, True]
 
 
 @pytest.fixture
@@ -211,7 +248,7 @@ def test_its_figures_and_its_parameters_of_requests(made: Settings) -> None:
     situation = Situation(service, decide(service, made, Observed()), Observed(), NOW, reading=Reading(nothing))
     (active,) = [finding for finding in verdicts(situation) if finding.type == ConditionType.SPECULATION_ACTIVE]
     assert (active.status, active.reason) == ("Unknown", "NotReported")
-    assert active.message == "the engine of profile made does not report how many tokens it drafts"
+    assert active.message == "Made 9 does not report how many tokens it drafts"
     accepted = accept(service.spec, made)
     assert isinstance(accepted, Accepted)
     assert accepted.engine.refused_parameters(service.spec, {Role.TARGET: "/t"}) == {

@@ -182,7 +182,7 @@ def copy_tokenizer(plan: LaunchPlan) -> None:
         return
     source, target = Path(plan.tokenizer["from"]), Path(plan.tokenizer["to"])
     (target / MORE_TEMPLATES).mkdir(exist_ok=True)
-    templates = (path.relative_to(source) for path in (source / MORE_TEMPLATES).glob("*.jinja"))
+    templates = [f"{MORE_TEMPLATES}/{path.name}" for path in (source / MORE_TEMPLATES).glob("*.jinja")]
     for name in (*TOKENIZER_FILES, *templates):
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)

@@ -60,4 +60,15 @@ def _parameters(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (_fields, _parameters)
+def _stages(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    stages, profile = spec.target.pipeline_parallel_size, engine.profile
+    if not profile.gpus or stages == 1:
+        return None
+    return Refusal(
+        SpecReason.TENSOR_PARALLEL_NOT_IN_PROFILE,
+        f"target.pipelineParallelSize is {stages}, and profile {profile.name!r} has no pipeline stages: write 1, or"
+        " another profile",
+    )
+
+
+RULES: tuple[Rule, ...] = (_stages, _fields, _parameters)

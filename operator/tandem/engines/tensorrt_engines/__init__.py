@@ -14,6 +14,7 @@ from tandem.engines.tensorrt_engines import ranks
 from tandem.engines.tensorrt_engines import rules as engine_rules
 from tandem.engines.tensorrt_engines.builds import Build, builds, built_roles
 from tandem.engines.tensorrt_engines.parameters import TABLE, facts_of
+from tandem.engines.tensorrt_llm.dialect import Dialect, dialect_of
 
 
 class TensorRTEngines(Engine):
@@ -25,7 +26,8 @@ class TensorRTEngines(Engine):
     warnings = engine_rules.WARNINGS
     parameters = TABLE
     builds_engines = True
-    fast_logits = True
+    passes_logits = True
+    one_node = True
     judges_arguments = True
 
     def __init__(self, profile: Profile) -> None:
@@ -35,7 +37,9 @@ class TensorRTEngines(Engine):
     @classmethod
     def lacks(cls, version: str) -> str:
         """Why that version has no engines; empty where it has."""
-        return "" if version.split(".")[:2] == ["1", "2"] else f"TensorRT-LLM {version} has no TensorRT engines"
+        if dialect_of(version) is Dialect.V1_2:
+            return ""
+        return f"Tandem builds TensorRT engines with TensorRT-LLM 1.2, and {version or 'no version'} is written"
 
     @property
     def decoding_types(self) -> Sequence[DecodingType]:
@@ -59,7 +63,7 @@ class TensorRTEngines(Engine):
         return len(self.gpu_plan(spec).ranks) > 1
 
     def built_roles(self, spec: ServiceSpec) -> list[Role]:
-        """Those that nobody brought along."""
+        """Models whose engine must be built."""
         return built_roles(spec)
 
     def builds(self, spec: ServiceSpec, image: str, folders: Mapping[Role, str]) -> dict[Role, Build]:

@@ -18,7 +18,7 @@ from tandem.engines.tensorrt_engines.builds import (
     built_roles,
     engine_batch,
 )
-from tandem.engines.triton import COLLECTS_SINCE, release, triton_release
+from tandem.engines.triton import collects
 
 FIELDS = {
     **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),
@@ -170,19 +170,6 @@ def _step_tokens(spec: ServiceSpec, engine: Engine) -> str | None:
     return None
 
 
-def _collects(spec: ServiceSpec, engine: Engine) -> Refusal | None:
-    version = triton_release(spec, engine.profile)
-    collects = engine.calls == "Collected" and spec.draft is not None
-    if not collects or not version or release(version) >= release(COLLECTS_SINCE):
-        return None
-    return Refusal(
-        SpecReason.ENGINE_CALLS_NOT_IN_TRITON,
-        f"profile {engine.profile.name!r} has engine.calls Collected, and the image has Triton {version}: before"
-        f" {COLLECTS_SINCE} an error of one sequence loses the answers of the others; set the profile's engine.calls"
-        " to Single in the Helm value `profiles`, or write another profile",
-    )
-
-
 def _block_reuse(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     if spec.draft is None:
         return None
@@ -207,5 +194,5 @@ def _samples(spec: ServiceSpec, engine: Engine) -> str | None:
     )
 
 
-RULES: tuple[Rule, ...] = (_collects, _block_reuse, _extra_args, _parameters, _dtype, _seq_len, _batch)
+RULES: tuple[Rule, ...] = (collects, _block_reuse, _extra_args, _parameters, _dtype, _seq_len, _batch)
 WARNINGS: tuple[Warn, ...] = (_samples, _unread_parameters, _no_product, _chunked_context, _step_tokens)

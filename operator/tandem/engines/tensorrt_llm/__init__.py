@@ -36,11 +36,14 @@ class LlmApi(Engine):
         """Of target and draft on the same GPUs, over several nodes where they must be."""
         return over_nodes(spec) if self.profile.gpus else GpuPlan()
 
-    def arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any]:
-        """Those of `LLM`, with the switch without which it would drop parameters of requests; the profile's come
-        last."""
+    def serve_arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any] | None:
+        """Those of `LLM`, with the switch without which it would drop parameters of requests."""
         written = llm_args(spec, self.dialect, folders)
-        arguments = with_switch(self.facts(spec, written), written)
+        return with_switch(self.facts(spec, written), written)
+
+    def arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any]:
+        """The same; those of the profile come last."""
+        arguments = self.serve_arguments(spec, folders) or {}
         return {**arguments, **{k: v for k, v in self.profile.engine.parameters.items() if k not in arguments}}
 
 
@@ -56,7 +59,7 @@ class TensorRTLLM(LlmApi):
     def lacks(cls, version: str) -> str:
         """Why that version cannot be run; empty where it can."""
         known = dialect_of(version)
-        return "" if known else f"version {version or 'none'} of TensorRT-LLM is not known: write 1.2 or newer"
+        return "" if known else f"Tandem runs TensorRT-LLM 1.2 and newer, and {version or 'no version'} is written"
 
     @cached_property
     def dialect(self) -> Dialect:  # type: ignore[override] # of the version

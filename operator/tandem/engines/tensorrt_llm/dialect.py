@@ -6,6 +6,7 @@ drafter decides by itself). Since 1.3: those that draft in the engine, except DS
 keys as 1.2 does, though 1.3 gave them another meaning (`Drafter.get_draft_len_for_batch_size`).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,4 +88,5 @@ def dialect_of(version: str) -> Dialect | None:
 
 def parts(version: str) -> tuple[int, ...]:
     """Major and minor, for comparison; those of `1.3.0rc27` are 1 and 3."""
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    found = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return (int(found[1]), int(found[2] or 0)) if found else ()

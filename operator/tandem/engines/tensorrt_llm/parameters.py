@@ -86,7 +86,7 @@ RELAXED = Facts(
     instead="leave it out, or remove speculation.mtp.relaxedAcceptance",
     to_draw="send temperature 0, or remove speculation.mtp.relaxedAcceptance",
 )
-UNKNOWN = Facts("Custom with any other type: all is passed on, and the engine decides")
+UNKNOWN = Facts("Custom with any other type: all is passed on, and the engine decides", shown=False)
 TABLE: Mapping[str, Facts] = {
     "1.2": TORCH_1_2,
     "1.2, TRTLLMSampler": CPP_1_2,

@@ -75,7 +75,7 @@ def _pipeline_parallel(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
         return None
     return Refusal(
         SpecReason.PIPELINE_PARALLEL_WITH_SPECULATION,
-        f"target.pipelineParallelSize is {spec.target.pipeline_parallel_size}, and TensorRT-LLM's LLM API does not"
+        f"target.pipelineParallelSize is {spec.target.pipeline_parallel_size}, and {engine.title} does not"
         " speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize,"
         " or speculation.decodingType: None",
     )
@@ -92,7 +92,7 @@ def _features(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
         "sampler_type": extra.get("sampler_type") == "TRTLLMSampler",
     }
     messages = [
-        f"runtime.extraLlmArgs.{name} is {extra[name]}, which TensorRT-LLM cannot combine with speculation: remove"
+        f"runtime.extraLlmArgs.{name} is {extra[name]}, which {engine.title} cannot combine with speculation: remove"
         " it, or write speculation.decodingType: None"
         for name, excluded in found.items()
         if excluded
@@ -153,7 +153,7 @@ def _schedule(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
         return Refusal(
             SpecReason.SCHEDULE_START_MISMATCH,
             f"the first step of speculation.draftLenSchedule drafts {steps[0].draft_len} and maxDraftLen is"
-            f" {spec.speculation.max_draft_len}: TensorRT-LLM requires equal numbers: write the same in both",
+            f" {spec.speculation.max_draft_len}: {engine.title} requires equal numbers: write the same in both",
         )
     kind = spec.speculation.decoding_type
     if kind in engine.dialect.facts.fixed_draft_len:

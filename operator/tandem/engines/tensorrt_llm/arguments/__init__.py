@@ -26,7 +26,7 @@ def decided(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) ->
     """What the resource itself decides: `llm_args` without `runtime.extraLlmArgs`.
 
     Raises:
-        KeyError: a decoding type of mode BLS, or Dialect.NONE.
+        KeyError: a decoding type of mode BLS.
         pydantic.ValidationError: the dialect has no such value.
     """
     speculation, target, cache = spec.speculation, spec.target, spec.target.kv_cache

@@ -11,4 +11,4 @@ SCHEMAS: Mapping[Dialect, Schema] = {
     Dialect.V1_3: v1_3.SCHEMA,
     Dialect.V1_4: v1_4.SCHEMA,
 }
-"""By `Profile.llm_args`."""
+"""By the dialect of the engine's version."""
