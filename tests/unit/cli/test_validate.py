@@ -71,8 +71,8 @@ REFUSED = {
     ),
     "the profile": (
         EAGLE.replace("tensorParallelSize: 2", "tensorParallelSize: 2, pipelineParallelSize: 2"),
-        "service.yaml:7: eagle: PipelineParallelWithSpeculation: target.pipelineParallelSize is 2, and TensorRT-LLM's"
-        " LLM API does not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger"
+        "service.yaml:7: eagle: PipelineParallelWithSpeculation: target.pipelineParallelSize is 2, and TensorRT-LLM"
+        " 1.2.1 does not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger"
         " tensorParallelSize, or speculation.decodingType: None\n",
     ),
     "the version": (
@@ -134,10 +134,10 @@ FAULTS = [
     "service.yaml:14: one: spec.speculation.maxDraftLn: unknown field: check its spelling, or remove it",
     "service.yaml:17: not YAML: while parsing a flow node: expected the node content, but found '<stream end>'",
     "service.yaml:25: two: FeatureWithSpeculation: runtime.extraLlmArgs.max_beam_width is 4, which TensorRT-LLM"
-    " cannot combine with speculation: remove it, or write speculation.decodingType: None",
-    "service.yaml:26: two: PipelineParallelWithSpeculation: target.pipelineParallelSize is 2, and TensorRT-LLM's LLM"
-    " API does not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize, or"
-    " speculation.decodingType: None",
+    " 1.2.1 cannot combine with speculation: remove it, or write speculation.decodingType: None",
+    "service.yaml:26: two: PipelineParallelWithSpeculation: target.pipelineParallelSize is 2, and TensorRT-LLM"
+    " 1.2.1 does not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize,"
+    " or speculation.decodingType: None",
 ]
 
 
