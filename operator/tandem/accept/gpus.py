@@ -3,7 +3,7 @@
 from tandem.api.conditions import SpecReason
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
-from tandem.engines import Engine, loop_of
+from tandem.engines import KINDS, Engine, loop_of, modes
 from tandem.engines.gpu_products import MIN_COMPUTE_CAPABILITY, SHARED, product
 from tandem.engines.gpus import is_mig, model_ranks
 from tandem.engines.rule import Refusal, Rule
@@ -19,8 +19,7 @@ def _nodes(spec: ServiceSpec, engine: Engine) -> Refusal | None:
         return Refusal(
             SpecReason.GPUS_EXCEED_NODE,
             f"mode {spec.runtime.mode} runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and"
-            f" placement.gpu.perNode is {per_node}: lower tensorParallelSize, raise perNode, or write"
-            " runtime.mode: LLMAPI",
+            f" placement.gpu.perNode is {per_node}: lower tensorParallelSize, or raise perNode{_over_nodes(engine)}",
         )
     if plan.gpus % plan.nodes:
         return Refusal(
@@ -29,6 +28,12 @@ def _nodes(spec: ServiceSpec, engine: Engine) -> Refusal | None:
             " equally: choose tensorParallelSize x pipelineParallelSize to be a multiple of the nodes",
         )
     return None
+
+
+def _over_nodes(engine: Engine) -> str:
+    """Another mode of the profile whose engine runs over several nodes, as advice; empty: none does."""
+    kinds, profile = KINDS[engine.kind], engine.profile
+    return next((f", or write runtime.mode: {mode}" for mode in modes(profile) if not kinds[mode].one_node), "")
 
 
 def _shared_draft(spec: ServiceSpec, engine: Engine) -> Refusal | None:

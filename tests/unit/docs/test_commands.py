@@ -17,7 +17,7 @@ OFFLINE = {page: steps for page in PAGES if (steps := marked(page.read_text(), "
 def test_commands_do_what_the_page_shows(page: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     steps = OFFLINE[page]
-    results = run(steps, ROOT, {"PATH": path, "PYTHONPATH": str(ROOT / "operator")}, 60)
+    results = run(steps, ROOT, {"PATH": path, "PYTHONPATH": str(ROOT / "operator")}, 300)
     for result in results:
         assert result.status == 0, result
         assert matches(result.step.shown, result.printed), result

@@ -152,13 +152,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {**sizes(8), **SEPARATE},
         "mode BLS runs on one node: target (tensorParallelSize 8 x pipelineParallelSize 1) and draft"
         " (tensorParallelSize 1, Separate) needs 9 GPUs, and placement.gpu.perNode is 8: lower tensorParallelSize,"
-        " raise perNode, or write runtime.mode: LLMAPI",
+        " or raise perNode, or write runtime.mode: LLMAPI",
     ),
     (
         "GpusExceedNode",
         {**ALONE, "target__tensorParallelSize": 2, "placement__gpu": {"perNode": 1}},
         "mode BLS runs on one node: target (tensorParallelSize 2 x pipelineParallelSize 1) needs 2 GPUs, and"
-        " placement.gpu.perNode is 1: lower tensorParallelSize, raise perNode, or write runtime.mode: LLMAPI",
+        " placement.gpu.perNode is 1: lower tensorParallelSize, or raise perNode, or write runtime.mode: LLMAPI",
     ),
     (
         "GpusNotDivisible",

@@ -70,8 +70,8 @@ class SpecReason(Reason):
     GPUS_EXCEED_NODE = (
         _REFUSED,
         "GpusExceedNode",
-        "Mode BLS runs on one node, and the models need more GPUs than a node has.",
-        "Lower `tensorParallelSize`, raise `placement.gpu.perNode`, or write `runtime.mode: LLMAPI`.",
+        "Mode BLS and Tandem's own engine run on one node, and the models need more GPUs than a node has.",
+        "Lower `tensorParallelSize`, or raise `placement.gpu.perNode`; TensorRT-LLM's LLM API runs on several nodes.",
     )
     GPUS_NOT_DIVISIBLE = (
         _REFUSED,
