@@ -206,7 +206,10 @@ def profiles(images: list[Built]) -> list[dict[str, Any]]:
     # A server that is deleted holds its share of the node until it has ended: the next one need not wait for that.
     reference["resources"]["requests"]["cpu"] = "100m"
     # Its Triton is older than collected calls need (25.04), where a sequence fails: none does in these tests.
-    return [reference, reference | {"name": DECOUPLED, "engine": {"kind": "Tandem", "calls": "Collected"}}]
+    return [
+        reference,
+        reference | {"name": DECOUPLED, "tritonVersion": "", "engine": {"kind": "Tandem", "calls": "Collected"}},
+    ]
 
 
 @contextmanager

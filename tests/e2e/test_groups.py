@@ -32,12 +32,14 @@ from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
 from .conftest import REPOSITORY, Site, wait_for
 
 CONTAINERFILE = REPOSITORY / "tests/e2e/mpi/Containerfile"
+SMALL = {"requests": {"cpu": "100m", "memory": "128Mi"}}
 SERVICE = """
 apiVersion: serving.tandem.dev/v1alpha1
 kind: SpeculativeInferenceService
 metadata: {name: ranks, namespace: default}
 spec:
   runtime: {mode: LLMAPI, profile: mpi}
+  serving: {openAI: {enabled: false}}
   target: {model: {uri: file:///none}, tensorParallelSize: 2}
   speculation: {decodingType: None}
   placement: {gpu: {perNode: 1}}
@@ -82,7 +84,7 @@ def group_of(image: str, serving: str) -> list[dict[str, Any]]:
     """Tandem's children of the service: LeaderWorkerSet, Secret, ServiceAccount, ConfigMap."""
     service = SpeculativeInferenceService.model_validate(yaml.safe_load(SERVICE))
     profile = Profile.model_validate(
-        {"name": "mpi", "image": image, "engine": {"kind": "TensorRT-LLM", "version": "1.2"}}
+        {"name": "mpi", "image": image, "engine": {"kind": "TensorRT-LLM", "version": "1.2"}, "resources": SMALL}
     )
     inputs = Inputs(service.spec, profile, serving, folders(service.spec, {}))
     command = over_the_group(inputs.plan, ["tritonserver"], [])
