@@ -40,7 +40,7 @@ STAGES = {
     "texts": ["bls.chunks:BlsWriter.write"],
     "counters": ["bls.sequence:BlsSequence._make", "bls.sequence:BlsSequence._count"],
     "sending": ["adapter.responder:TritonResponder.send"],
-    "places of those that are over": ["bls.runner:Runner.end_dead"],
+    "places of those that are over": ["bls.runner:Runner._delivered"],
     "who has left": ["adapter.responder:TritonResponder.cancelled"],
     "deadlines": ["bls.runner:Runner.watch", "requests.active:ActiveRequests.watch"],
     "metrics": ["bls.service:BlsService._report"],
