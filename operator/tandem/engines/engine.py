@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Engine(ABC):
-    """What runs the models of a profile's services, in one mode. What is said here holds for an engine that takes
-    checkpoints, in one process, and needs nothing built."""
+    """What runs the models of a profile's services, in one mode. The defaults are for an engine that takes
+    checkpoints, runs in one process, and builds nothing."""
 
     kind: ClassVar[str]
     """`engine.kind` of its profiles."""

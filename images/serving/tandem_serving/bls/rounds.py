@@ -82,7 +82,7 @@ class Rounds:
         self._fill()
 
     def end(self, sequences: Iterable[BlsSequence]) -> None:
-        """Nothing is done for these sequences any more: others run in their stead."""
+        """End these sequences, so that waiting ones can run."""
         for sequence in sequences:
             self._end(sequence)
         self._fill()

@@ -114,7 +114,7 @@ class Runner:
             rounds.admit(sequences)
 
     def end_dead(self) -> None:
-        """End sequences whose requests are over: others run in their stead, engine calls are stopped."""
+        """End sequences whose requests are over: their engine calls are stopped, and waiting sequences can run."""
         with self._changing() as rounds:
             rounds.end_dead()
 
@@ -227,7 +227,7 @@ class Runner:
     def _call(self, batch: Batch[BlsSequence]) -> EngineResponses:
         try:
             return self._engines[batch.route].call(batch.rows)
-        except Exception:  # as in _run; without answers the call has failed
+        except Exception:  # of any class: without answers the call has failed, and other calls go on
             log.exception("an engine call could not be made")
             return _NO_CALL
 

@@ -36,7 +36,7 @@ class State(Enum):
     WAITING = "waiting"  # in the queue
     RUNNING = "running"  # it makes engine calls
     FINISHED = "finished"  # its last token is known, and its text is on its way to the client
-    ENDED = "ended"  # nothing is done for it any more
+    ENDED = "ended"  # it gets no more work
 
 
 NEXT = {

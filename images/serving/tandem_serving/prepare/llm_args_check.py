@@ -22,7 +22,7 @@ def read_arguments(plan: Mapping[str, Any], revision: Path) -> Mapping[str, Any]
     """The LLM API's arguments of launch.json's `preflight` part; `revision` has the file. Empty in mode BLS."""
     if not plan.get("llm_args"):
         return {}
-    import yaml  # in images with the LLM API alone, whose engines need it
+    import yaml  # here: only images with the LLM API have it
 
     arguments = yaml.safe_load((revision / plan["llm_args"]["file"]).read_text(encoding="utf-8"))
     return arguments if isinstance(arguments, dict) else {}

@@ -77,7 +77,7 @@ class TensorRtLlmEngine:
 
 
 class TensorRtLlmCall:
-    """A sequence in the engine. `failed`: what iterating raises when the request alone has failed."""
+    """A sequence in the engine. `failed`: what iterating raises when only the request has failed."""
 
     def __init__(self, result: Any, failed: type[Exception]) -> None:
         self._result = result
