@@ -181,7 +181,8 @@ class TritonServer:
         shared_memory.clear([f"{shared_memory.OPTION}{PREFIX}"])  # of test runs that were killed
         self.running.add(self)
         self._ready_at = 0.0
-        self.ports = Ports(free_port(), free_port(), free_port())
+        if not self.ports.grpc:  # started again, it has its own: an endpoint before it knows them
+            self.ports = Ports(free_port(), free_port(), free_port())
         self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))
         backends = _assemble_backends(self._home)
         faults = self._options.faults

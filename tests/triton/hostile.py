@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import resource
 import socket
 import threading
@@ -15,12 +16,12 @@ from support.resident import forget_peak, resident_mib
 
 SECONDS = 120
 KEPT_SECONDS = 2
-TRIES = 3
 OTHER_FILES = 200
 MOST_GROWTH_MIB = 64
-MOST_PAUSE_SECONDS = 1.0
-MOST_LIVE_SECONDS = 5.0
-"""A pod's readiness probe waits as long (`render/v1/probes.py`)."""
+MOST_PAUSE_SECONDS = 2.0
+MOST_LIVE_SECONDS = 4.0
+"""Four times what is promised, 0.5 s and 1 s: a busy machine's processor is as much slower. `-s` prints what it was; on
+a quiet machine of two cores 0.27 s and 0.41 s at most."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -157,8 +158,7 @@ def at_once(attack: Attack, times: int) -> Attack:
 
 @dataclass
 class Others:
-    """What others see during an attack, in seconds: the longest pause of a stream and of the probe, without the time
-    in which the server's process waited for a processor.
+    """What others see during an attack: the longest pause of a stream and of the probe, in seconds (`_gap`).
 
     `stream`: opens one that goes on for ever; `probe`: asks, and raises where there is no answer; `pid`: its server.
     """
@@ -200,7 +200,7 @@ class Others:
         last = None
         for _ in self.stream():
             now = self._now()
-            self.pause, last = max(self.pause, now - last if last else 0.0), now
+            self.pause, last = max(self.pause, _gap(last, now) if last else 0.0), now
             begun.set()
             if over.is_set():
                 return
@@ -209,34 +209,34 @@ class Others:
         while not over.is_set():
             start = self._now()
             self.probe()
-            self.live = max(self.live, self._now() - start)
+            self.live = max(self.live, _gap(start, self._now()))
             time.sleep(0.05)
 
-    def _now(self) -> float:
-        """A clock that stands while the server's main thread, or this thread, waits for a processor."""
+    def _now(self) -> tuple[float, float]:
+        """Two clocks: one that stands while the server's main thread, or this thread, waits for a processor, and the
+        server's own processor time."""
         waited = sum(int(Path(f"/proc/{of}/schedstat").read_text().split()[1]) for of in (self.pid, "thread-self"))
-        return time.monotonic() - waited / 1e9
+        user, system = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return time.monotonic() - waited / 1e9, (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _gap(start: tuple[float, float], end: tuple[float, float]) -> float:
+    """Seconds that the server is to blame for: it was busy, and nobody waited for a processor. On a quiet machine both
+    clocks agree; on a busy one each alone counts what others do."""
+    return min(end[0] - start[0], end[1] - start[1])
 
 
 def check(row: Row, port: int, others: Others) -> None:
-    """Attack a port: nothing may happen to others, and each answer must help. Pauses that a busy machine makes, too,
-    without the attack, do not count."""
-    for left in reversed(range(TRIES)):
-        before, start = forget_peak(others.pid), time.monotonic()
-        with others.watched():
-            answers = row.attack(port)
-        seconds = time.monotonic() - start
-        assert not others.failed
-        assert resident_mib(others.pid) - before < MOST_GROWTH_MIB
-        for answer in answers:
-            assert answer.status in row.statuses or not row.statuses, answer
-            assert row.says in answer.message, answer
-        assert answers or not row.statuses
-        pause, live = others.pause, others.live
-        if pause > MOST_PAUSE_SECONDS or live > MOST_LIVE_SECONDS:
-            with others.watched():
-                time.sleep(seconds)
-            pause, live = pause - others.pause, live - others.live
-        if pause < MOST_PAUSE_SECONDS and live < MOST_LIVE_SECONDS:
-            return
-        assert left, f"a stream paused for {pause:.2f} s, the probe took {live:.2f} s"
+    """Attack a port: nothing may happen to others, and each answer must help."""
+    before = forget_peak(others.pid)
+    with others.watched():
+        answers = row.attack(port)
+    print(f"longest pause {others.pause:.2f} s, probe {others.live:.2f} s")
+    assert not others.failed
+    assert resident_mib(others.pid) - before < MOST_GROWTH_MIB
+    for answer in answers:
+        assert answer.status in row.statuses or not row.statuses, answer
+        assert row.says in answer.message, answer
+    assert answers or not row.statuses
+    assert others.pause < MOST_PAUSE_SECONDS, "a stream stood still"
+    assert others.live < MOST_LIVE_SECONDS, "a probe waited"

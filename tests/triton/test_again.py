@@ -14,6 +14,7 @@ import pytest
 from triton.harness import ABORTED, TritonServer
 
 BEGUN = []
+PORTS = {}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
@@ -39,8 +40,10 @@ def stand_still():
     subprocess.run(["sh", "-c", f"kill -STOP {os.getpid()}; sleep 2; kill -CONT {os.getpid()}"], check=True)
 
 def test_it(server):
-    BEGUN.append(server.pid)
+    BEGUN.append(server)
+    PORTS.setdefault(server, server.ports)
     assert server.ready()
+    assert server.ports == PORTS[server], "others know them"
     DOES
 
 def test_the_next(server):
