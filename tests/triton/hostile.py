@@ -20,8 +20,8 @@ OTHER_FILES = 200
 MOST_GROWTH_MIB = 64
 MOST_PAUSE_SECONDS = 2.0
 MOST_LIVE_SECONDS = 4.0
-"""Four times what is promised, 0.5 s and 1 s: a busy machine's processor is as much slower. `-s` prints what it was; on
-a quiet machine of two cores 0.27 s and 0.41 s at most."""
+"""Four times what is promised, 0.5 s and 1 s: a busy machine's processor is as much slower. `-s` prints what it was:
+on a quiet machine of two cores 0.27 s and 0.41 s at most."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -221,8 +221,8 @@ class Others:
 
 
 def _gap(start: tuple[float, float], end: tuple[float, float]) -> float:
-    """Seconds that the server is to blame for: it was busy, and nobody waited for a processor. On a quiet machine both
-    clocks agree; on a busy one each alone counts what others do."""
+    """Seconds that the server is to blame for: it was busy, and nobody waited for a processor. On a quiet machine
+    both clocks agree; on a busy one each of them also counts what others do."""
     return min(end[0] - start[0], end[1] - start[1])
 
 
