@@ -27,6 +27,10 @@ class CallTimes:
         known = observed if self.step is None else self.step
         self.step = known + NEW * (min(observed, SURPRISE * known) - known)
 
+    def takes(self, work: float) -> float | None:
+        """Seconds that a call of so much work should take; None: not known."""
+        return None if self.step is None else self.step * work
+
     def late(self, work: float, known_tokens: int = 0) -> float | None:
         """Seconds after which a call of so much work is late, with so many tokens that the engine has seen before;
         None: not known."""

@@ -2,7 +2,9 @@
 thread-safe.
 
 Each call has a time after which it is *late*, by what steps of its engine take (`call_times`), and by the prompts
-that were asked for before it. A stream's begins anew with each part.
+that were asked for before it. A stream's begins anew with each part. As long as the draft engine's steps are not
+known, a draft is late when the target would have made its tokens. Such a call goes on for a while, though no sequence
+waits for it any longer: the engine may warm up.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ MOST_LOST = 16
 MOST_LOST_SHARED = 2
 # Seconds that a call has at least. A draft given up in vain costs little: the target goes on without.
 DRAFT_LATE, TARGET_LATE = 2.0, 5.0
-# Seconds of a call of the target before it is known what such calls take.
+# Seconds of a call before it is known what such calls take: of the target until it is late, of the draft until it is
+# stopped.
 FIRST_LATE = 30.0
 # What the next part of a stream costs, in steps.
 PART = 1 + 1 / PROMPT_TOKENS
@@ -38,7 +41,7 @@ STOP_AGAIN, SELDOM = 0.1, 10.0
 @dataclass(eq=False)
 class InFlightBatch:
     """An engine call that began at `started`, and is late at `late` (monotonic seconds). Given up, it is stopped
-    again at `stop_at`, then after `pause` seconds.
+    at `stop_at`, and again after `pause` seconds.
 
     `left`: rows without an answer, by row. `heard`: when it began, or its latest part came. `ahead`: its new prompts,
     in steps, as long as nothing came of it. `again`: it was asked for before, and nothing came of it yet.
@@ -169,10 +172,13 @@ class InFlightBatches:
         still = 0.0 if self._looked is None else max(0.0, now - self._looked - LONGEST_LOOK)
         self._looked = now
         late = []
+        warms_up = self.step("draft") is None
         for in_flight in self._in_flight:
             in_flight.late += still  # a process that stood still has seen nothing meanwhile
             if not in_flight.given_up and now > in_flight.late and not (in_flight.again and self._is_busy(in_flight)):
                 late.append(in_flight)
+                if in_flight.batch.role == "draft" and warms_up:
+                    in_flight.stop_at = in_flight.started + FIRST_LATE
         return late
 
     def unstopped(self, now: float) -> list[InFlightBatch]:
@@ -190,36 +196,45 @@ class InFlightBatches:
     def _patience(self, in_flight: InFlightBatch) -> float:
         """How long a call may take, or a stream until its first part."""
         batch = in_flight.batch
-        engine, known = self._engines[batch.role], call_times.known_tokens(batch.rows)
-        late = engine.times.late(call_times.steps(batch.rows) + engine.ahead, known)
-        if batch.via == "round":
-            return self._patience_of_round(late, batch.rows, known)
         if batch.role == "draft":
-            return self._draft_timeout if late is None else min(self._draft_timeout, max(DRAFT_LATE, late))
+            draft = self._patience_of_draft(batch.rows)
+            both = draft + (self._patience_of_verification(batch.rows) if batch.via == "round" else 0.0)
+            return max(min(DRAFT_LATE, self._draft_timeout), both)
+        engine = self._engines["target"]
+        work = call_times.steps(batch.rows) + engine.ahead
+        late = engine.times.late(work, call_times.known_tokens(batch.rows))
         return (FIRST_LATE if late is None else max(TARGET_LATE, late)) * (PATIENT if in_flight.again else 1.0)
 
-    def _patience_of_round(self, draft: float | None, rows: Sequence[Row[BlsSequence]], known: int) -> float:
-        """Of a draft and its verification; that as long as a draft at most: where one never ends, there is to be time
-        left for the target alone."""
+    def _patience_of_draft(self, rows: Sequence[Row[BlsSequence]]) -> float:
+        engine = self._engines["draft"]
+        work = call_times.steps(rows) + engine.ahead
+        late = engine.times.late(work, call_times.known_tokens(rows))
+        if late is None:
+            late = self._engines["target"].times.takes(work)
+        return self._draft_timeout if late is None else min(self._draft_timeout, late)
+
+    def _patience_of_verification(self, rows: Sequence[Row[BlsSequence]]) -> float:
+        """After a draft, as long as a draft at most: where one never ends, there is to be time left for the target
+        alone."""
         engine = self._engines["target"]
-        target = engine.times.late(call_times.verification(rows) + engine.ahead, known)
-        longest = self._draft_timeout
-        both = min(longest, longest if draft is None else draft) + min(
-            longest, FIRST_LATE if target is None else target
-        )
-        return min(2 * longest, max(DRAFT_LATE, both))
+        work = call_times.verification(rows) + engine.ahead
+        late = engine.times.late(work, call_times.known_tokens(rows))
+        return min(self._draft_timeout, FIRST_LATE if late is None else late)
 
     def _prompts_done(self, in_flight: InFlightBatch) -> None:
         self._engines[in_flight.batch.role].ahead -= in_flight.ahead
         in_flight.ahead = 0.0
 
     def _time(self, in_flight: InFlightBatch, now: float) -> None:
-        """Report what a call without new prompts took; what joins a verification waits for it."""
+        """Report what a call without new prompts took; what joins a verification waits for it. Both are taken as long
+        as nothing is known."""
         batch = in_flight.batch
         prompt = any(row.call.first for row in batch.rows)
         if batch.via == "round" and in_flight.server_round:
             self._time_round(in_flight.server_round, batch, prompt)
-        elif batch.via == "engine" and (not prompt or self.step(batch.role) is None):
+        elif batch.via in ("engine", "join") and (
+            self.step(batch.role) is None or (batch.via == "engine" and not prompt)
+        ):
             work = call_times.steps(batch.rows) + call_times.prompts(batch.rows)
             self._engines[batch.role].times.timed(work, now - in_flight.started)
 

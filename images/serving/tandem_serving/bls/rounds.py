@@ -93,10 +93,8 @@ class Rounds:
         self.stops += [self._give_up(in_flight) for in_flight in self._in_flight.useless()]
 
     def time_out(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
-        """The requests that waited too long, for the caller to end them.
-
-        No sequence waits behind requests that are over: one of several prompts failed, or a response.
-        """
+        """The requests that waited too long, for the caller to end them. No sequence waits behind requests that are
+        over: one of several prompts failed, or a response."""
         self.end(self._queue.dead())
         return self._queue.time_out(now)
 
@@ -174,25 +172,23 @@ class Rounds:
         """A sequence's next round."""
         if first and sequence.draft_length and not self._policy.off:
             self._ask(sequence, sequence.loop.next_token())
-        elif first:
-            self._ask(sequence, sequence.loop.begin(0))
         else:
-            self._ask(sequence, sequence.loop.begin(self._length(sequence)))
+            self._ask(sequence, sequence.loop.begin(0 if first else self._length(sequence)))
 
     def _length(self, sequence: BlsSequence) -> int:
-        if not sequence.draft_length:
-            return 0
-        if not self._may_draft():
-            if not self._policy.off:
-                sequence.count_draft_failure()
-            return 0
-        if sequence.reproducible:
-            return sequence.draft_length
-        return min(sequence.draft_length, self._policy.length(sequence))
+        k = min(sequence.draft_length, sequence.loop.longest_draft)
+        if k > 0 and not sequence.reproducible:
+            k = min(k, self._policy.length(sequence))
+        if k <= 0 or self._may_draft(sequence):
+            return max(0, k)
+        if not (self._policy.off or self._breaker.new):
+            sequence.count_draft_failure()
+        return 0
 
-    def _may_draft(self) -> bool:
+    def _may_draft(self, sequence: BlsSequence) -> bool:
         lost = self._in_flight.lost_drafts
-        if lost >= MOST_LOST or self._breaker.closed:
+        # A text that is to be the same each time is another without its drafts.
+        if lost >= MOST_LOST or self._breaker.closed or (sequence.reproducible and self._breaker.new):
             return lost < MOST_LOST
         unanswered = sum(batch.role == "draft" for batch in self._out) > lost
         return not unanswered and self._breaker.may_try(self._clock())
@@ -227,6 +223,9 @@ class Rounds:
         drafted = in_flight.drafted(outputs)
         with self._measuring:
             self._in_flight.came(in_flight, now)
+        late = in_flight.given_up  # stopped, an engine that hangs may answer without a token
+        if in_flight.batch.role == "draft" and any(not late or output.ids for _, output in outputs):
+            self._breaker.worked(late)
         if verifies:
             self._rounds_ended(len(outputs) if drafted else in_flight.new_tokens(outputs), drafted)
         for index, output in outputs:
@@ -268,8 +267,7 @@ class Rounds:
         self._gained(sequence, step)
         if step.finish:
             return step.finish == FINISH_LENGTH  # the engine ends it by itself
-        k = min(sequence.loop.longest_draft, self._length(sequence)) if sequence.loop.longest_draft else 0
-        if k:
+        if k := self._length(sequence):
             self._ask(sequence, sequence.loop.begin(k))
         return not k
 
@@ -285,7 +283,6 @@ class Rounds:
         if not sequence.alive:
             return
         if row.call.role == "draft":
-            self._breaker.worked()
             if output.drafted is None:
                 self._ask(sequence, sequence.loop.drafted(output))
                 return
@@ -329,7 +326,8 @@ class Rounds:
         self._fill()
 
     def late(self, now: float) -> None:
-        """Give up engine calls that take too long, stop them, and again those that were stopped before and go on.
+        """Give up engine calls that take too long, stop them, and again those that were stopped before and go on. The
+        calls of a draft engine that may still warm up are stopped later.
 
         Of a draft the sequences go on with the target alone; a call of the target each asks for again, by itself and
         once.
@@ -337,10 +335,8 @@ class Rounds:
         for in_flight in self._in_flight.late(now):
             self._give_up(in_flight)
             self.streams.end(in_flight)
-            seconds = now - in_flight.heard
-            self._fail_rows(
-                in_flight, EngineError(f"{in_flight.batch.role} engine: no answer within {seconds:.1f} s")
-            )
+            error = EngineError(f"{in_flight.batch.role} engine: no answer within {now - in_flight.heard:.1f} s")
+            self._fail_rows(in_flight, error)
         self.stops += self._in_flight.unstopped(now)
 
     def _give_up(self, in_flight: InFlightBatch) -> InFlightBatch:

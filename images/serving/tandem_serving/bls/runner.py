@@ -134,6 +134,8 @@ class Runner:
     def close(self) -> None:
         """End the threads. The sequences' requests are over already."""
         self.end_dead()
+        with self._lock:  # a draft engine that warms up is still at work for nobody
+            self._stop(self._answers.values())
         self._closed.set()
         self._streaming.set()
         if self._reader:

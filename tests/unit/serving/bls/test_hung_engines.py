@@ -45,13 +45,22 @@ def answer(call: Call) -> Output:
 
 
 class Site:
-    """Sequences whose calls take a step each, but those that are `lost`: they end when they are given up, or `never`.
+    """Sequences whose calls take a step each, but those that are `lost`: they end when they are stopped, or `never`.
+    The draft engine answers nothing before it is `warm`.
 
     `gains`: the times at which each sequence gained tokens; `drafts`: calls of the draft engine, with their times.
     """
 
-    def __init__(self, sequences: int = 4, whole: int = 0, streams: bool = False, never: bool = False) -> None:
-        self.now, self.never = 100.0, never
+    def __init__(
+        self,
+        sequences: int = 4,
+        whole: int = 0,
+        streams: bool = False,
+        never: bool = False,
+        reproducible: bool = False,
+    ) -> None:
+        self.now, self.never, self.warm, self.reproducible = 100.0, never, 0.0, reproducible
+        self.stopped = set[InFlightBatch]()
         self.lost: Callable[[InFlightBatch], bool] = lambda call: False
         limits = RoundLimits(64, 64, 64, draft_timeout=10.0, whole_rounds=whole)
         policy = Steady(K, separate_devices=True)
@@ -66,9 +75,9 @@ class Site:
 
     def sequence(self, number: int, streams: bool) -> BlsSequence:
         active: ActiveRequest[BlsChunk] = ActiveRequest(1, "", Answer(), deadline=math.inf)
-        loop = SequenceLoop(LoopParams(np.arange(5 + number, dtype=np.int32), 10_000, streams=streams))
+        loop = SequenceLoop(LoopParams(np.arange(5 + number, dtype=np.int32), 40_000, streams=streams))
         writer: Any = NoText()
-        made = BlsSequence(active, loop, writer, NO_TENSORS, m.Metrics(), draft_length=K)
+        made = BlsSequence(active, loop, writer, NO_TENSORS, m.Metrics(), K, reproducible=self.reproducible)
         self.gains[made], self.tokens[made] = [], loop._ids[: 5 + number].tolist()
 
         def take(step: NewTokens, probe: bool = False) -> MakeChunks:
@@ -86,7 +95,8 @@ class Site:
             in_flight = self.rounds.sent(batch, self.now)
             if batch.role == "draft":
                 self.drafts.append((self.now, in_flight))
-            self.calls[in_flight] = math.inf if self.lost(in_flight) else self.now + STEP
+            warm = self.warm if batch.role == "draft" else 0.0
+            self.calls[in_flight] = math.inf if self.lost(in_flight) else max(warm, self.now) + STEP
 
     def run(self, seconds: float, look: Callable[[], object] = lambda: None) -> None:
         end, watched = self.now + seconds, self.now
@@ -95,7 +105,9 @@ class Site:
             if self.now - watched >= WATCH:
                 watched = self.now
                 self.rounds.late(self.now)
-            over = [call for call, at in self.calls.items() if at <= self.now or (call.given_up and not self.never)]
+            self.stopped.update(self.rounds.stops)
+            stopped = set() if self.never else self.stopped
+            over = [call for call, at in self.calls.items() if at <= self.now or call in stopped]
             for in_flight in over:
                 self.advance(in_flight)
             for request, error in self.rounds.failed:
@@ -105,7 +117,7 @@ class Site:
             look()
 
     def advance(self, in_flight: InFlightBatch) -> None:
-        """A call is answered, or given up and over; or a part of a stream comes."""
+        """A call is answered, or stopped and over; or a part of a stream comes."""
         batch = in_flight.batch
         if batch.via == "stream" and not in_flight.given_up:
             row = batch.rows[0]
@@ -114,9 +126,10 @@ class Site:
             self.rounds.streamed([Part(row.stream, row.sequence.loop.streamed, [token])])
             self.calls[in_flight] = math.inf if self.lost(in_flight) else self.now + STEP
             return
-        del self.calls[in_flight]
-        if not in_flight.given_up:
+        answered = self.calls.pop(in_flight) <= self.now
+        if answered and not in_flight.given_up:
             self.send(self.rounds.release(batch))
+        if answered:
             self.rounds.answered(in_flight, self.outputs(batch), self.now)
         self.rounds.call_ended(in_flight, FAILED, self.now)
 
@@ -218,8 +231,73 @@ def test_drafts_come_back_with_their_engine(how: dict[str, Any], what: str) -> N
     before = len(site.drafts)
     site.run(1.0)
     drafted = {row.sequence for _, call in site.drafts[before:] for row in call.batch.rows}
-    assert len(drafted) >= len(site.sequences) - 6, "all, but those that were alone in a draft that hung"
+    assert len(drafted) == len(site.sequences) - 1, "all, but the one that was alone in the draft that hung"
     site.check()
+
+
+def drafted_in(site: Site, seconds: float) -> set[BlsSequence]:
+    """The sequences that draft meanwhile."""
+    before = len(site.drafts)
+    site.run(seconds)
+    return {row.sequence for _, call in site.drafts[before:] for row in call.batch.rows}
+
+
+@sites
+def test_a_new_draft_engine_is_asked_by_one_and_then_by_all(how: dict[str, Any], what: str) -> None:
+    site, begun = Site(**how), 100.0
+    assert drafted_in(site, 1.0) == set(site.sequences)
+    assert len(site.drafts[0][1].batch.rows) == 1
+    assert site.drafts[1][0] >= site.drafts[0][0] + STEP, "it was answered before"
+    assert site.longest(begun)[0] <= SLACK
+    assert not any(sequence._undrafted for sequence in site.sequences), "nothing failed"
+    site.check()
+
+
+def test_texts_that_must_not_change_draft_from_the_start() -> None:
+    site = Site(reproducible=True)
+    assert drafted_in(site, 2 * STEP) == set(site.sequences)
+
+
+@sites
+@pytest.mark.parametrize("never", [False, True], ids=["until it is stopped", "for ever"])
+def test_one_waits_for_a_draft_engine_that_hangs_from_the_start(how: dict[str, Any], what: str, never: bool) -> None:
+    site, begun = Site(**how, never=never), 100.0
+    site.lost = lambda call: call.batch.role == "draft"
+    site.run(1.0)
+    site.rounds.admit([site.sequence(20 + i, "streams" in how) for i in range(3)])
+    site.run(FIRST_LATE)
+    assert len(site.drafts) == 1
+    waited = site.longest(begun)
+    assert DRAFT_LATE <= waited[0] <= DRAFT_LATE + SLACK
+    assert waited[1] <= SLACK, "all others go on"
+    site.check()
+
+
+@sites
+def test_a_draft_engine_that_warms_up_is_used_as_soon_as_it_answers(how: dict[str, Any], what: str) -> None:
+    """Its first answer, which comes late, is no part of a text."""
+    site, begun = Site(**how), 100.0
+    site.warm = begun + 20.0
+    site.run(20.0)
+    assert len(site.drafts) == 1
+    site.run(4 * STEP)
+    [first] = site.drafts[0][1].batch.rows
+    assert drafted_in(site, 1.0) == set(site.sequences) - {first.sequence}
+    waited = site.longest(begun)
+    assert waited[0] <= DRAFT_LATE + SLACK
+    assert waited[1] <= SLACK, "all others go on"
+    site.check()
+
+
+@pytest.mark.parametrize("ids", [[], [1]], ids=["without a token", "with one"])
+def test_what_comes_of_a_draft_that_was_stopped_must_be_a_token(ids: list[int]) -> None:
+    site = Site()
+    site.lost = lambda call: call.batch.role == "draft"
+    site.run(FIRST_LATE)
+    [(_, first)] = site.drafts
+    site.rounds.answered(first, [(0, Output(ids))], site.now)
+    site.lost = lambda call: False
+    assert bool(drafted_in(site, 1.0)) == bool(ids)
 
 
 @sites

@@ -96,9 +96,10 @@ def test_calls_that_show_what_a_step_takes(
     assert found == pytest.approx(0.012 if shows else 0.01), reason
 
 
-def test_a_prompt_shows_it_as_long_as_nothing_else_does() -> None:
+@pytest.mark.parametrize("via", ["engine", "join"])
+def test_a_prompt_shows_it_as_long_as_nothing_else_does(via: Via) -> None:
     calls = Calls()
-    calls.end(calls.begin("target", 1, first=True, ids=9 * PROMPT_TOKENS), 0.1 * (cost("target", 1) + 9))
+    calls.end(calls.begin("target", 1, via=via, first=True, ids=9 * PROMPT_TOKENS), 0.1 * (cost("target", 1) + 9))
     assert calls.in_flight.step("target") == pytest.approx(0.1)
 
 
@@ -248,7 +249,37 @@ def test_a_first_round_is_late_when_a_first_draft_is_and_then_a_verification() -
     calls = Calls()
     calls.end(calls.begin("target", 8), 0.3 * cost("target", 8))
     in_flight = calls.begin("draft", 8, via="round")
-    assert in_flight.late - calls.now == pytest.approx(DRAFT_TIMEOUT + LATE * 0.3 * cost("target", 8))
+    assert in_flight.late - calls.now == pytest.approx(0.3 * (cost("draft", 8) + LATE * cost("target", 8)))
+
+
+FIRST_DRAFTS = [
+    # seconds of a step of the target, seconds after which a first draft is late, why
+    (0.01, DRAFT_LATE, "a stalled machine is no lost answer"),
+    (1.0, cost("draft", 1), "the target would have its tokens by then"),
+    (60.0, DRAFT_TIMEOUT, "it has compiled code"),
+    (None, DRAFT_TIMEOUT, "nothing is known"),
+]
+
+
+@pytest.mark.parametrize(("step", "late", "why"), FIRST_DRAFTS, ids=[why for *_, why in FIRST_DRAFTS])
+def test_a_first_draft_is_soon_late_and_stopped_much_later(step: float | None, late: float, why: str) -> None:
+    calls = Calls()
+    if step:
+        calls.end(calls.begin("target", 1), step * cost("target", 1))
+    in_flight, begun = calls.begin("draft", 1), calls.now
+    assert in_flight.late - begun == pytest.approx(late), why
+    assert calls.late(late + 0.01) == [in_flight]
+    calls.in_flight.give_up(in_flight)
+    assert calls.in_flight.unstopped(begun + FIRST_LATE - 0.1) == []
+    assert calls.in_flight.unstopped(begun + FIRST_LATE) == [in_flight]
+
+
+def test_a_later_draft_is_stopped_when_it_is_given_up() -> None:
+    calls = Calls()
+    calls.end(calls.begin("draft", 1))
+    in_flight = calls.begin("draft", 1)
+    calls.in_flight.give_up(in_flight)
+    assert calls.in_flight.unstopped(calls.now) == [in_flight]
 
 
 @pytest.mark.parametrize("timeout", [0.5, 3.0, DRAFT_TIMEOUT])

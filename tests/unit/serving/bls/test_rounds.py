@@ -34,7 +34,8 @@ def wrong(ids: list[int]) -> int:
 
 
 class Table:
-    """Rounds of sequences by name, each with a draft model, whose engine calls the test ends when it likes."""
+    """Rounds of sequences by name, each with a draft model, whose engine calls the test ends when it likes. The draft
+    engine has answered before."""
 
     max_rows = 8
 
@@ -43,6 +44,7 @@ class Table:
         self.policy = Steady(K, separate_devices=True)
         limits = RoundLimits(running=8, waiting=0, max_rows=self.max_rows, draft_timeout=1.0)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda sequence: None, clock=lambda: self.now)
+        self.rounds._breaker.worked()
         self.names: dict[BlsSequence, str] = {}
         self.drafts = drafts
         self.in_flight: dict[str, InFlightBatch] = {}

@@ -91,6 +91,17 @@ def test_slow_draft_is_given_up_and_counted(start: Start, sink: Sink) -> None:
     assert sink.values[m.DRAFT_FAILURES.name] == 1
 
 
+def test_a_server_that_closes_stops_a_draft_engine_that_warms_up(start: Start) -> None:
+    """Its call goes on when the sequence has left it."""
+    engines = MockEngines(before=lambda role, call: role == "draft" and until_stopped(role, call))
+    service = start(engines, draft_timeout=0.05)
+    assert ask(service, tensors("def add(")).wait().error is None
+    [call] = engines.draft.calls
+    assert not call.stopped.is_set()
+    service.close()
+    assert call.stopped.is_set()
+
+
 def until_stopped(role: str, call: MockCall) -> None:
     assert call.stopped.wait(LONG), "the engine call was never stopped"
     raise EngineError("stopped")
@@ -132,7 +143,10 @@ def test_a_row_of_a_shared_call_whose_client_leaves_frees_its_place_at_once(star
         calls.append(call)
         assert (shared if len(call.rows) > 1 else first).wait(LONG)
 
-    service = start(MockEngines(before=hold), running=3, waiting=1)
+    engines = MockEngines()
+    service = start(engines, running=3, waiting=1)
+    assert ask(service, tensors("a")).wait().error is None, "the draft engine has answered"
+    engines.draft.before = engines.target.before = hold
     others = [ask(service, tensors("a"))]
     eventually(lambda: len(calls) == 1, "the first call runs, by itself")
     leaver = ask(service, tensors("b"))
