@@ -93,7 +93,8 @@ def test_slow_draft_is_given_up_and_counted(start: Start, sink: Sink) -> None:
 
 def test_a_server_that_closes_stops_a_draft_engine_that_warms_up(start: Start) -> None:
     """Its call goes on when the sequence has left it."""
-    engines = MockEngines(before=lambda role, call: role == "draft" and until_stopped(role, call))
+    engines = MockEngines()
+    engines.draft.before = until_stopped
     service = start(engines, draft_timeout=0.05)
     assert ask(service, tensors("def add(")).wait().error is None
     [call] = engines.draft.calls
