@@ -98,7 +98,7 @@ class MadeUp:
         """It is asked for guides, which it refuses by itself."""
         return Features(guided_decoding=True)
 
-    def speculates(self, arguments: Mapping[str, Any]) -> bool:
+    def reports_drafts(self, arguments: Mapping[str, Any]) -> bool:
         """By an argument of its own."""
         return bool(arguments.get("guesses"))
 

@@ -8,7 +8,11 @@ import importlib
 from tandem_serving.llmapi.engine import EngineKind
 
 _HERE = __name__
-ENGINES: dict[str, str] = {"TensorRT-LLM": f"{_HERE}.tensorrt_llm", "Tandem": f"{_HERE}.tandem"}
+ENGINES: dict[str, str] = {
+    "TensorRT-LLM": f"{_HERE}.tensorrt_llm",
+    "Tandem": f"{_HERE}.tandem",
+    "vLLM": f"{_HERE}.vllm",
+}
 """By the kind that profiles name: the module whose ENGINE is an EngineKind. It is imported when it is asked for."""
 
 
