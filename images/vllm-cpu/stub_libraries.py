@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PRESENT = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp|cudart|cuda))[-.]")
-"""Of the system, of torch's wheel, of nvidia-cuda-runtime; libcuda is the driver's, which is opened when it is used."""
+"""Of the system, of torch's wheel, of nvidia-cuda-runtime; libcuda is the driver's, opened only where it is used."""
 NVIDIA = re.compile(r"cu[A-Z]|cusparseLt|curand|nccl")
 """Symbols without a version, of libraries that have none."""
 
@@ -72,9 +72,7 @@ def write(name: str, symbols: set[Symbol], folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         source, script = Path(made) / "stub.c", Path(made) / "stub.map"
         source.write_text("".join(f"void {each.name}(void) {{}}\n" for each in sorted(symbols)))
-        script.write_text(
-            "".join(f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in nodes.items())
-        )
+        script.write_text("".join(f"{each} {{ global: {'; '.join(names)}; }};\n" for each, names in nodes.items()))
         command = ["gcc", "-shared", "-nostdlib", "-w", "-fno-builtin", f"-Wl,-soname,{name}", "-o", folder / name]
         _run(*command, source, *([f"-Wl,--version-script={script}"] if nodes else []))
 

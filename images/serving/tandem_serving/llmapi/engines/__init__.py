@@ -23,7 +23,7 @@ class UnknownEngineError(Exception):
 def find(kind: str) -> EngineKind:
     """The engine of a kind. Raises UnknownEngineError."""
     if kind not in ENGINES:
-        known = " or ".join(ENGINES)
-        raise UnknownEngineError(f"the engine is {kind!r}, which this image does not know: write {known}")
+        known = ", ".join(ENGINES)
+        raise UnknownEngineError(f"the engine is {kind!r}, which this image does not know: write one of {known}")
     found: EngineKind = importlib.import_module(ENGINES[kind]).ENGINE
     return found

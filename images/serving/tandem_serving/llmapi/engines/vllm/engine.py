@@ -30,7 +30,7 @@ def prepare() -> None:
     says, in which torch's compiler and vLLM cannot read their own files; and it has threads, so that a forked engine
     could hang."""
     locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
-    os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 
 
 class VllmEngine:

@@ -43,7 +43,7 @@ def fields(prompt: LlmApiPrompt, request: LlmApiRequest) -> dict[str, Any]:
         **{name: prompt.sampling[name] for name in SAME if name in prompt.sampling},
         **_drawn(prompt.sampling),
         **({"bad_words": list(prompt.sampling["bad"])} if "bad" in prompt.sampling else {}),
-        "n": prompt.best_of,
+        "n": 1 if greedy(prompt.sampling) else prompt.best_of,  # all of them would be the same
         "stop_token_ids": sorted({*prompt.end_ids, *prompt.stop_ids}),
         "logprobs": 0 if request.cumulative_logprob or prompt.best_of > 1 else None,
         "detokenize": False,
