@@ -34,4 +34,5 @@ def server(folder: Path, **arguments: Any) -> TritonServer:
         folder / "models", {**ARGUMENTS, **arguments}, engine="vLLM", refused_parameters=json.dumps(REFUSED)
     )
     packages = environments.packages(environments.python(LOCK))
-    return TritonServer(made, Options(env=ENVIRONMENT, packages=packages))
+    # It logs nothing while it is imported, which takes a minute or more on a busy machine.
+    return TritonServer(made, Options(env=ENVIRONMENT, packages=packages, hung_seconds=600))
