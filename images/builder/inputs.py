@@ -17,7 +17,7 @@ from pathlib import Path
 from builder.errors import BuildError
 
 DEFAULT = ("operator", "serving", "reference", "fetcher")
-LARGE = ("reference-torch",)
+LARGE = ("reference-torch", "vllm-cpu")
 """Of several GB: built where they are named."""
 NAMES = (*DEFAULT, *LARGE)
 REPOSITORY = "localhost/tandem"

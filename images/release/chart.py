@@ -17,7 +17,7 @@ from release import tools
 CHART = Path(__file__).resolve().parents[2] / "charts" / "tandem"
 NAME = "tandem"
 NAMESPACE = "tandem-system"
-PROFILES = {"reference": "reference", "reference-torch": "torch"}
+PROFILES = {"reference": "reference", "reference-torch": "torch", "vllm-cpu": "vllm-cpu"}
 """Images that are a shipped profile's, and that profile."""
 
 

@@ -24,6 +24,7 @@ WITHOUT_RECORD = {
     "serving": (("ziglang", "images/serving/requirements.txt"),),  # its C++ library is linked into the backends
     "reference": (("nvidia-pytriton", "images/reference/requirements.txt"),),  # Triton's server is unpacked from it
     "reference-torch": (("nvidia-pytriton", "images/reference/requirements.txt"),),
+    "vllm-cpu": (("nvidia-pytriton", "images/vllm-cpu/requirements.txt"),),
 }
 """Image to packages that it has parts of, without their own record, and the locks that pin them."""
 _DPKG = re.compile(r"^(\./)?var/lib/dpkg/status$")

@@ -15,19 +15,39 @@ from cluster.state import locked
 def python(lock: Path) -> Path:
     """Python of the lock's own environment, in the cache; programs that came with it are in the same folder.
 
-    Raises subprocess.CalledProcessError: a package cannot be had.
+    A script install.sh beside a lock finishes it: it gets the folder of the packages. Raises
+    subprocess.CalledProcessError: a package cannot be had, or the script failed.
     """
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
-    folder = binaries.cache_dir().parent / f"{lock.stem.removesuffix('-requirements')}-{digest}"
+    script = lock.with_name("install.sh")
+    texts = [lock, *(file for file in sorted(lock.parent.rglob("*")) if script.exists() and file.is_file())]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in texts)).hexdigest()[:8]
+    name = lock.parent.name if lock.stem == "requirements" else lock.stem.removesuffix("-requirements")
+    folder = binaries.cache_dir().parent / f"{name}-{digest}"
     uv = Path(sys.executable).with_name("uv")
     made = folder / "bin" / "python"
     with locked(folder.with_name(f"{folder.name}.lock")):  # each process that runs tests wants it
         if not (folder / ".installed").exists():
             subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-            install = ["pip", "sync", "-q", "--system-certs", "--python", str(made), "--require-hashes"]
+            install = [
+                "pip",
+                "sync",
+                "-q",
+                "--compile-bytecode",
+                "--system-certs",
+                "--python",
+                str(made),
+                "--require-hashes",
+            ]
             subprocess.run([uv, *install, lock], check=True)
+            if script.exists():
+                subprocess.run(["sh", script, packages(made)], check=True)
             (folder / ".installed").touch()
     return made
+
+
+def packages(python: Path) -> Path:
+    """The folder of an environment's packages."""
+    return next(python.parents[1].glob("lib/python*/site-packages"))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from tandem_serving.boot import shared_memory  # noqa: E402
 PREFIX = "tandem-"
 """Of the names of our servers' shared memory."""
 FAULTS = Path(__file__).with_name("faults")
-START_SECONDS = 300.0
+START_SECONDS = 900.0
 HUNG_SECONDS = 60.0
 """Without a line in the log while it starts: now and then Triton never notices that a model is loaded."""
 STOP_SECONDS = 30.0

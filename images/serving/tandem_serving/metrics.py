@@ -15,6 +15,7 @@ import logging
 import threading
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Protocol
@@ -85,6 +86,11 @@ ENGINE_CALL_FAILURES = Family(
     "counter",
     "Engine calls that failed in the engine: of requests, and the canary that shows whether it works",
     series=tuple(of_engine(*which) for which in (("target",), ("draft",), ("target", "canary"))),
+)
+PREEMPTIONS = Family(
+    "tandem_engine_preemptions_total",
+    "counter",
+    "Requests that lost their place in the engine's KV cache to others, and began again",
 )
 DRAFT_LENGTH = Family("tandem_draft_length", "gauge", "Draft length of the latest round")
 RUNNING = Family("tandem_requests_running", "gauge", "Sequences being generated")
@@ -199,6 +205,15 @@ class Metrics:
             self._latest[DRAFT_LENGTH] = drafted
             for position in range(accepted):
                 self._values[ACCEPTED_PER_POS, _POSITION[position]] += 1
+
+    def rounds(self, rounds: int, drafted: int, accepted: Sequence[int]) -> None:
+        """Count draft-and-verify rounds of an engine; `accepted`: tokens by their position in the draft."""
+        with self._lock:
+            self._values[DRAFTS, ()] += rounds
+            self._values[DRAFT_TOKENS, ()] += drafted
+            self._values[ACCEPTED, ()] += sum(accepted)
+            for position, count in enumerate(accepted):
+                self._values[ACCEPTED_PER_POS, _POSITION[position]] += count
 
     def flush(self, sink: Sink) -> None:
         """Send what changed. A sink that fails is logged once and tried again at the next flush."""

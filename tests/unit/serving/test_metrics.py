@@ -46,6 +46,16 @@ def test_differences_add_up_to_the_values() -> None:
     assert per_position == [2, 2, 1, 1]
 
 
+def test_rounds_that_an_engine_counted() -> None:
+    metrics, sink = m.Metrics(), Sink()
+    for accepted in ((3, 2, 0, 0), (1, 1, 1, 0)):
+        metrics.rounds(3, 12, accepted)
+    metrics.flush(sink)
+    assert [sink.values[family.name, ()] for family in (m.DRAFTS, m.DRAFT_TOKENS, m.ACCEPTED)] == [6, 24, 8]
+    per_position = [sink.values[m.ACCEPTED_PER_POS.name, (("position", str(i)),)] for i in range(4)]
+    assert per_position == [4, 3, 1, 0]
+
+
 def test_refusals_are_0_by_reason_until_there_are_some() -> None:
     """A series that begins above 0 is no increase to Prometheus."""
     metrics, sink = m.Metrics(), Sink()

@@ -47,7 +47,7 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
         end_ids=frozenset(_end_ids(given, engine.codec)),
     )
     options = LlmApiOptions(
-        config.request_timeout, config.running, config.waiting, kind.speculates(given), config.canary_seconds
+        config.request_timeout, config.running, config.waiting, kind.reports_drafts(given), config.canary_seconds
     )
     service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
     service.guard()

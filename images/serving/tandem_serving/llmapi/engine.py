@@ -54,7 +54,7 @@ class LlmApiEngine(Protocol):
         ...
 
     def states(self) -> AsyncIterator[EngineState]:
-        """Its state after each iteration, while there are some; nothing where it reports none."""
+        """Its state after each iteration, while there are some, or its state now; nothing where it reports none."""
         ...
 
     def healthy(self) -> bool:
@@ -83,8 +83,9 @@ class EngineKind(Protocol):
         """What requests may ask for: guided decoding, LoRA adapters. The rest of Features is not the engine's."""
         ...
 
-    def speculates(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether it drafts tokens, so that its counts of them are metrics."""
+    def reports_drafts(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether its sequences report their drafts, so that these are counted: it drafts, and its states do not
+        count them."""
         ...
 
     def with_drafter(

@@ -27,10 +27,10 @@ class Meter:
         with _UNCOUNTED:
             self._count(progress, streamed)
 
-    def finish(self, prompt: LlmApiPrompt, progress: SequenceOutput, speculates: bool) -> None:
+    def finish(self, prompt: LlmApiPrompt, progress: SequenceOutput, reports_drafts: bool) -> None:
         """Count the whole; of speculation what the engine reports."""
         with _UNCOUNTED:
-            self._finish(prompt, progress, speculates)
+            self._finish(prompt, progress, reports_drafts)
 
     def _count(self, progress: SequenceOutput, streamed: bool) -> None:
         now, new = time.monotonic(), len(progress.ids) - self._tokens
@@ -44,7 +44,7 @@ class Meter:
         self._last_at = now
         self._tokens = len(progress.ids)
 
-    def _finish(self, prompt: LlmApiPrompt, progress: SequenceOutput, speculates: bool) -> None:
+    def _finish(self, prompt: LlmApiPrompt, progress: SequenceOutput, reports_drafts: bool) -> None:
         self.metrics.add(m.PROMPT_TOKENS, len(prompt.ids))
         self.metrics.observe(m.LATENCY, time.monotonic() - self.arrived)
         metrics = progress.metrics
@@ -54,5 +54,5 @@ class Meter:
             m.DRAFT_TOKENS: metrics.draft_tokens,
         }
         for family, value in counts.items():
-            if speculates and value is not None:
+            if reports_drafts and value is not None:
                 self.metrics.add(family, value)

@@ -166,7 +166,7 @@ class LlmApiParser:
         sampling = self._limited(len(ids), _sampling(inputs, i))
         self._check_best_of(sampling.get("best_of", 1))
         asked = {**sampling, "bad_words": sampling.get("bad"), "logprobs": bool(inputs.scalar(LOG_PROBS, i, False))}
-        self._features.refused.check(asked, _greedy(sampling), INPUTS)
+        self._features.refused.check(asked, greedy(sampling), INPUTS)
         stop_words = tuple(inputs.strings(f"{PREFIX}stop", i))
         echo = not (stream or inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
@@ -288,7 +288,8 @@ def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
     return sampling
 
 
-def _greedy(sampling: Mapping[str, Any]) -> bool:
-    """As `SamplingParams.params_imply_greedy_decoding` of TensorRT-LLM, whose tensors these are."""
+def greedy(sampling: Mapping[str, Any]) -> bool:
+    """Whether each token is the most likely one: `SamplingParams.params_imply_greedy_decoding` of TensorRT-LLM, whose
+    tensors these are."""
     temperature, top_p, top_k = asked = [sampling.get(name) for name in ("temperature", "top_p", "top_k")]
     return all(value is None for value in asked) or temperature == 0 or top_k == 1 or top_p == 0

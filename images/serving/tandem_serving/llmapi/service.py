@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -46,6 +45,7 @@ class LlmApiService:
 
     def __init__(self, engine: LlmApiEngine, parser: LlmApiParser, options: LlmApiOptions) -> None:
         self._failure: ServingError | None = None
+        self._held_back = 0  # sequences that wait in the engine, such as for room in its KV cache
         # What an engine reports of speculation shows with its first answers.
         self.metrics = m.Metrics(m.ALWAYS)
         self._health = EngineWatch(engine.name, self.metrics, EngineHealth(options.canary_seconds))
@@ -132,22 +132,29 @@ class LlmApiService:
 
     async def _follow(self) -> None:
         """Report the engine's state while sequences run; then, that they hold nothing."""
-        state = None
+        state, busy = None, False
         unreported = Survived(
             "the engine's state is not reported any more; requests are not affected", self.metrics.fault
         )
         while True:
             await asyncio.sleep(STATE_SECONDS)
             with unreported:  # whatever is wrong with the engine's statistics: requests go on without
-                if self._tasks.count:
+                if self._tasks.count or busy:  # the last ones may have ended since
+                    busy = bool(self._tasks.count)
                     async for state in self._engine.states():
                         self._report_state(state)
                 if state and not self._tasks.count:
-                    self._report_state(replace(state, requests=0, used=0))
+                    self._report_state(EngineState(0, state.blocks, 0))
 
     def _report_state(self, state: EngineState) -> None:
         for (family, labels), value in state.gauges(self._engine.families).items():
             self.metrics.set(family, value, labels)
+        self._held_back = state.waiting
+        if state.preemptions:
+            self.metrics.add(m.PREEMPTIONS, state.preemptions)
+        if state.speculation:
+            told = state.speculation
+            self.metrics.rounds(told.rounds, told.drafted, told.accepted)
 
     def _check_health(self) -> None:
         if self.healthy and not self._alive():
@@ -177,7 +184,8 @@ class LlmApiService:
             return False
 
     def _report(self, sink: m.Sink) -> None:
-        sequences, running = self._tasks.count, self._options.running
-        self.metrics.set(m.RUNNING, min(sequences, running))
-        self.metrics.set(m.WAITING, max(0, sequences - running))
+        sequences = self._tasks.count
+        waiting = min(sequences, max(sequences - self._options.running, self._held_back))
+        self.metrics.set(m.RUNNING, sequences - waiting)
+        self.metrics.set(m.WAITING, waiting)
         self.metrics.flush(sink)

@@ -31,12 +31,28 @@ FAMILIES = families("tandem_engine", "Engine")
 
 
 @dataclass(frozen=True)
+class Speculation:
+    """What an engine counted: rounds, tokens drafted, and tokens accepted by their position in the draft."""
+
+    rounds: int
+    drafted: int
+    accepted: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class EngineState:
-    """Requests in the engine, and blocks of its KV cache: all of them, and those that requests hold."""
+    """Requests in the engine, and blocks of its KV cache: all of them, and those that requests hold.
+
+    `waiting`: more requests, which the engine cannot run yet. Since the state before, of engines that count it:
+    `preemptions`, requests that lost their blocks to others and begin again; `speculation`.
+    """
 
     requests: int
     blocks: int
     used: int
+    waiting: int = 0
+    preemptions: int = 0
+    speculation: Speculation | None = None
 
     def gauges(self, shown: EngineFamilies) -> dict[tuple[Family, Labels], float]:
         """Values by family and labels."""

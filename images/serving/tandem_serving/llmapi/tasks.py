@@ -43,7 +43,7 @@ class LlmApiOptions:
     request_timeout: float
     running: int
     waiting: int
-    speculates: bool
+    reports_drafts: bool
     canary_seconds: float = IDLE
 
 
@@ -143,7 +143,7 @@ class SequenceTasks:
                     if chunk is not None:
                         self._send(active, chunk)
                     if writer.over:
-                        meter.finish(prompt, progress, self._options.speculates)
+                        meter.finish(prompt, progress, self._options.reports_drafts)
                         return
             finally:
                 with self._unaborted:  # what was generated is right all the same

@@ -98,7 +98,7 @@ class MadeUp:
         """It is asked for guides, which it refuses by itself."""
         return Features(guided_decoding=True)
 
-    def speculates(self, arguments: Mapping[str, Any]) -> bool:
+    def reports_drafts(self, arguments: Mapping[str, Any]) -> bool:
         """By an argument of its own."""
         return bool(arguments.get("guesses"))
 
@@ -260,6 +260,6 @@ def test_its_own_checks_come_before_it_is_loaded(kind: MadeUp, tmp_path: Path, r
 
 def test_a_kind_that_is_not_registered(tmp_path: Path) -> None:
     with pytest.raises(
-        engines.UnknownEngineError, match="'vLLM', which this image does not know: write TensorRT-LLM"
+        engines.UnknownEngineError, match="'SGLang', which this image does not know: write one of TensorRT-LLM"
     ):
-        start_service(parameters(tmp_path, engine="vLLM"))
+        start_service(parameters(tmp_path, engine="SGLang"))

@@ -7,7 +7,7 @@ import pytest
 
 from support.serving.llmapi import HANGS, STREAM, Start, eventually
 from tandem_serving.llmapi import service as services
-from tandem_serving.llmapi.statistics import EngineState
+from tandem_serving.llmapi.statistics import EngineState, Speculation
 
 
 def test_the_canary_is_no_request_in_metrics(start: Start) -> None:
@@ -83,6 +83,28 @@ def test_the_engine_s_state_is_told_while_sequences_run(start: Start) -> None:
     eventually(lambda: shown() == [2, 40, 12], "the latest iteration's")
     site.service.cancel("x")
     eventually(lambda: shown() == [0, 40, 0], "nothing is held any more")
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_an_engine_counts_itself_is_added_up(start: Start) -> None:
+    site = start(speculates=False)
+    rounds = (Speculation(3, 12, (3, 2, 0, 0)), None, Speculation(2, 8, (1, 1, 1, 0)))
+    counts = iter(
+        EngineState(1, 40, 12, waiting=waiting, preemptions=1, speculation=told)
+        for waiting, told in zip((0, 1, 1), rounds, strict=True)
+    )
+    site.engine.reports = [lambda: next(counts, EngineState(1, 40, 12, waiting=1))] * 3
+    site.ask(HANGS, HANGS, request_id="x")
+    expected = {
+        "tandem_spec_decode_num_drafts_total": 5,
+        "tandem_spec_decode_num_draft_tokens_total": 20,
+        "tandem_spec_decode_num_accepted_tokens_total": 8,
+        "tandem_spec_decode_num_accepted_tokens_per_pos_total": 8,
+        "tandem_engine_preemptions_total": 3,
+        "tandem_requests_running": 1,
+        "tandem_requests_waiting": 1,
+    }
+    eventually(lambda: expected.items() <= site.sink.values.items(), f"{expected} in {site.sink.values}")
 
 
 @pytest.mark.usefixtures("soon")

@@ -8,7 +8,11 @@ import importlib
 from tandem_serving.llmapi.engine import EngineKind
 
 _HERE = __name__
-ENGINES: dict[str, str] = {"TensorRT-LLM": f"{_HERE}.tensorrt_llm", "Tandem": f"{_HERE}.tandem"}
+ENGINES: dict[str, str] = {
+    "TensorRT-LLM": f"{_HERE}.tensorrt_llm",
+    "Tandem": f"{_HERE}.tandem",
+    "vLLM": f"{_HERE}.vllm",
+}
 """By the kind that profiles name: the module whose ENGINE is an EngineKind. It is imported when it is asked for."""
 
 
@@ -19,7 +23,7 @@ class UnknownEngineError(Exception):
 def find(kind: str) -> EngineKind:
     """The engine of a kind. Raises UnknownEngineError."""
     if kind not in ENGINES:
-        known = " or ".join(ENGINES)
-        raise UnknownEngineError(f"the engine is {kind!r}, which this image does not know: write {known}")
+        known = ", ".join(ENGINES)
+        raise UnknownEngineError(f"the engine is {kind!r}, which this image does not know: write one of {known}")
     found: EngineKind = importlib.import_module(ENGINES[kind]).ENGINE
     return found

@@ -17,7 +17,7 @@ def test_an_unknown_kind_names_those_that_there_are() -> None:
     with pytest.raises(engines.UnknownEngineError) as error:
         engines.find("tensorrt_llm")
     assert str(error.value) == (
-        "the engine is 'tensorrt_llm', which this image does not know: write TensorRT-LLM or Tandem"
+        "the engine is 'tensorrt_llm', which this image does not know: write one of TensorRT-LLM, Tandem, vLLM"
     )
 
 

@@ -37,7 +37,7 @@ class TensorRtLlm:
             lora_dirs=tuple(Path(folder).resolve() for folder in lora.get("lora_dir") or ()),
         )
 
-    def speculates(self, arguments: Mapping[str, Any]) -> bool:
+    def reports_drafts(self, arguments: Mapping[str, Any]) -> bool:
         """As EngineKind says."""
         return bool(arguments.get("speculative_config"))
 

@@ -1,0 +1,148 @@
+"""vLLM's `AsyncLLM` at work: it takes a sequence at a time, batches them itself, and runs in processes of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import locale
+import logging
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tandem_serving.errors import RequestError
+from tandem_serving.llmapi.chunks import CANCELLED, RequestMetrics, SequenceOutput
+from tandem_serving.llmapi.codec import codec
+from tandem_serving.llmapi.engine import stopped
+from tandem_serving.llmapi.engines.vllm import sampling
+from tandem_serving.llmapi.engines.vllm.statistics import Statistics
+from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest, Lora
+from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies, EngineState
+
+log = logging.getLogger("tandem.llmapi")
+
+ABORTED = "abort"
+"""A finish reason of vLLM: the request was given up."""
+
+
+def prepare() -> None:
+    """What vLLM needs of this process before it is imported. Triton's stub has the locale C, whatever the environment
+    says, in which torch's compiler and vLLM cannot read their own files; and it has threads, so that a forked engine
+    could hang."""
+    locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+
+
+class VllmEngine:
+    """A running AsyncLLM: an LlmApiEngine. `config`: a VllmConfig."""
+
+    families: EngineFamilies = FAMILIES
+
+    def __init__(self, config: Any, name: str) -> None:
+        """Load the model."""
+        from vllm import exceptions
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self.name = name
+        self._statistics = Statistics()
+        self._engine = AsyncLLM.from_vllm_config(config, stat_loggers=[lambda *_: self._statistics])
+        self._statistics.blocks = int(config.cache_config.num_gpu_blocks or 0)
+        self._refusals: tuple[type[Exception], ...] = (
+            getattr(exceptions, "VLLMClientError", ValueError),
+            ValueError,
+            TypeError,
+        )
+        self._numbers = itertools.count()
+        self.codec = codec(self._engine.get_tokenizer())
+
+    def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> VllmCall:
+        """Start a sequence. Raises RequestError where vLLM refuses it; that may also come when it is iterated."""
+        number = str(next(self._numbers))
+        try:
+            outputs = self._engine.generate(
+                {"prompt_token_ids": prompt.ids},
+                sampling.params(prompt, request),
+                number,
+                lora_request=_lora_request(prompt.lora),
+            )
+        except self._refusals as error:
+            raise _refused(error) from None
+        return VllmCall(self._engine, number, outputs, self._refusals)
+
+    async def states(self) -> AsyncIterator[EngineState]:
+        """Its state now, with what it counted since the last time."""
+        yield self._statistics.take()
+
+    def healthy(self) -> bool:
+        """Whether its processes live."""
+        return not self._engine.errored
+
+    def close(self) -> None:
+        """End its processes."""
+        self._engine.shutdown()
+
+
+class VllmCall:
+    """A sequence in the engine."""
+
+    def __init__(self, engine: Any, number: str, outputs: Any, refusals: tuple[type[Exception], ...]) -> None:
+        self._engine, self._number, self._outputs, self._refusals = engine, number, outputs, refusals
+        self._over = False
+        self._aborting: asyncio.Task[None] | None = None
+
+    def abort(self) -> None:
+        """Have the engine give the sequence up, unless it is over."""
+        if not self._over:
+            self._over = True
+            self._aborting = asyncio.ensure_future(self._engine.abort(self._number))
+
+    async def __aiter__(self) -> AsyncIterator[SequenceOutput]:
+        """The sequence after each output of the engine. Raises RequestError, EngineError."""
+        ids = list[int]()
+        try:
+            async for output in self._outputs:
+                best = max(output.outputs, key=_log_prob)
+                ids.extend(best.token_ids)
+                self._over = output.finished
+                yield _progress(ids, best)
+        except self._refusals as error:
+            raise _refused(error) from None
+        except Exception as error:
+            log.exception("the engine broke off")
+            raise stopped() from error
+
+
+def _log_prob(completion: Any) -> float:
+    return completion.cumulative_logprob or 0.0
+
+
+def _refused(error: Exception) -> RequestError:
+    lines = str(error).strip().splitlines()
+    return RequestError(f"the engine refuses the request: {lines[0] if lines else type(error).__name__}")
+
+
+def _progress(ids: list[int], best: Any) -> SequenceOutput:
+    reason = best.finish_reason or ""
+    return SequenceOutput(
+        ids=ids,
+        finish_reason=CANCELLED if reason == ABORTED else reason,
+        cumulative_logprob=best.cumulative_logprob,
+        metrics=_metrics(getattr(best, "spec_decode_metrics", None)),  # since 0.30
+    )
+
+
+def _metrics(speculation: Any) -> RequestMetrics:
+    """`speculation`: a RequestSpecDecodeMetrics; its histogram counts rounds by the drafts that they accepted."""
+    rounds = sum(speculation.histogram) if speculation else 0
+    if not rounds:
+        return RequestMetrics()
+    accepted = sum(drafts * count for drafts, count in enumerate(speculation.histogram))
+    return RequestMetrics(1 + accepted / rounds, speculation.num_draft_tokens, accepted)
+
+
+def _lora_request(lora: Lora | None) -> Any:
+    if lora is None:
+        return None
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(lora_name=lora.name, lora_int_id=lora.number, lora_path=lora.path)

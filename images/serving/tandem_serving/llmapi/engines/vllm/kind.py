@@ -1,0 +1,77 @@
+"""vLLM as a kind of engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tandem_serving import checkpoint
+from tandem_serving.checkpoint import ModelLimits, read_limits
+from tandem_serving.llmapi.arguments import ArgumentsError
+from tandem_serving.llmapi.engine import ArgumentsRefused
+from tandem_serving.llmapi.engines.vllm.engine import VllmEngine, prepare
+from tandem_serving.llmapi.request import Features
+
+LORA_DIRS = "lora_dirs"
+"""Of the arguments, the only one that is not vLLM's: folders whose adapters requests may name."""
+
+
+class Vllm:
+    """An EngineKind."""
+
+    name = "vLLM"
+
+    def limits(self, arguments: Mapping[str, Any]) -> ModelLimits:
+        """As EngineKind says: `max_model_len` may not be above the model's own."""
+        return read_limits(Path(arguments["model"])).at_most(int(arguments.get("max_model_len") or 0))
+
+    def features(self, arguments: Mapping[str, Any]) -> Features:
+        """As EngineKind says: it always guides."""
+        folders = arguments.get(LORA_DIRS) or () if arguments.get("enable_lora") else ()
+        return Features(guided_decoding=True, lora_dirs=tuple(Path(folder).resolve() for folder in folders))
+
+    def reports_drafts(self, arguments: Mapping[str, Any]) -> bool:
+        """As EngineKind says: its scheduler counts drafts, by position."""
+        return False
+
+    def with_drafter(
+        self, arguments: Mapping[str, Any], drafter: object, resource_manager: object | None
+    ) -> dict[str, Any]:
+        """As EngineKind says: it takes none."""
+        raise ArgumentsError("vLLM takes no drafter of yours: remove speculation.userProvided")
+
+    def split(self, arguments: Mapping[str, Any]) -> tuple[int, int]:
+        """As EngineKind says."""
+        return arguments.get("tensor_parallel_size") or 1, arguments.get("pipeline_parallel_size") or 1
+
+    def missing_code(self, folders: Mapping[str, Path], arguments: Mapping[str, Any]) -> str:
+        """As EngineKind says: with trust_remote_code it runs that of all checkpoints, otherwise of none."""
+        for role, folder in folders.items() if arguments.get("trust_remote_code") else ():
+            if file := checkpoint.missing_code(folder, checkpoint.read_json(folder / "config.json")):
+                return (
+                    f"{role}: config.json refers to {file} (auto_map), which is not in {folder}: downloads bring no "
+                    "code; mount the model with its code (pvc://, oci://), if you trust it, or remove "
+                    "runtime.extraLlmArgs.trust_remote_code"
+                )
+        return ""
+
+    def dry_run(self, arguments: Mapping[str, Any]) -> None:
+        """As EngineKind says, by vLLM's own configuration."""
+        self._config(arguments)
+
+    def load(self, arguments: Mapping[str, Any]) -> VllmEngine:
+        """As EngineKind says."""
+        return VllmEngine(self._config(arguments), self.name)
+
+    def _config(self, arguments: Mapping[str, Any]) -> Any:
+        prepare()
+        from vllm.engine.arg_utils import AsyncEngineArgs
+
+        given = {name: value for name, value in arguments.items() if name != LORA_DIRS}
+        try:
+            return AsyncEngineArgs(**given).create_engine_config()
+        except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
+            raise ArgumentsRefused(
+                f"{self.name} of this image refuses the arguments: {error}; change the field, or runtime.extraLlmArgs"
+            ) from None
