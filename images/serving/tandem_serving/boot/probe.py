@@ -11,9 +11,10 @@ from tandem_serving.engine.health import CANARY_PROMPT
 
 # The models that answer one response, by mode. Engines of mode BLS are named tensorrt_llm, too.
 UNARY = ("tensorrt_llm_bls", "tensorrt_llm")
-# The same wish in the inputs of either mode, which refuses those of the other.
-BLS = {"max_tokens": 2, "exclude_input_in_output": True}
-LLM_API = {"sampling_param_max_tokens": 2, "sampling_param_exclude_input_from_output": True}
+# The same wish in the inputs of either mode, which refuses those of the other. Of four tokens a draft engine makes
+# some: so its first call, which may have to compile, holds up no client.
+BLS = {"max_tokens": 4, "exclude_input_in_output": True}
+LLM_API = {"sampling_param_max_tokens": 4, "sampling_param_exclude_input_from_output": True}
 
 
 class ProbeError(Exception):
@@ -29,7 +30,7 @@ def unary_model(repository: Path) -> str:
 
 
 def generate(port: int, model: str, seconds: float) -> str:
-    """Generate two tokens over HTTP; returns their text. Raises ProbeError."""
+    """Generate some tokens over HTTP; returns their text. Raises ProbeError."""
     body = json.dumps({"text_input": CANARY_PROMPT, **(BLS if model == UNARY[0] else LLM_API)})
     connection = http.client.HTTPConnection(loopback(), port, timeout=seconds)
     try:
