@@ -30,6 +30,7 @@ UNTIL_CHANGED = {
     "test_served": BENCH,
     "test_stub_engine": BENCH,
     "test_upstream_clients": ENGINE,
+    "test_vllm": [*ENGINE, "images/vllm-cpu"],
     "test_upstream_comparison": ENGINE,
 }
 

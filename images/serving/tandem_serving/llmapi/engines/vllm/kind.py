@@ -16,6 +16,9 @@ from tandem_serving.llmapi.request import Features
 LORA_DIRS = "lora_dirs"
 """Of the arguments, the only one that is not vLLM's: folders whose adapters requests may name."""
 
+REQUEST_METRICS = "per_request_spec_decode_metrics"
+"""An argument of newer versions, by which each sequence says how many of its drafts were accepted."""
+
 
 class Vllm:
     """An EngineKind."""
@@ -69,6 +72,8 @@ class Vllm:
         from vllm.engine.arg_utils import AsyncEngineArgs
 
         given = {name: value for name, value in arguments.items() if name != LORA_DIRS}
+        if given.get("speculative_config") and REQUEST_METRICS in AsyncEngineArgs.__dataclass_fields__:
+            given.setdefault(REQUEST_METRICS, "summary")
         try:
             return AsyncEngineArgs(**given).create_engine_config()
         except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
