@@ -2,7 +2,10 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
+from bench.bls.client import Load
+from bench.bls.measure import Bench, Point
 from triton.harness import TritonServer
 
 
@@ -19,6 +22,15 @@ def eventually(reached: Callable[[], bool], what: str, seconds: float = 60) -> N
     while not reached():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.02)
+
+
+def played(bench: Bench, load: Load) -> Point:
+    """A load, over a window that is long enough for requests to end in: a busy machine has none in a short one."""
+    for times in (1, 10, 60):
+        point = bench.run(replace(load, seconds=times * load.seconds))
+        if point.result.requests > load.streams:
+            return point
+    raise AssertionError(f"{point.result.requests} requests ended in {point.result.seconds:.0f} s")
 
 
 def counted(server: TritonServer, names: list[str], ask: Callable[[], list[float]]) -> None:
