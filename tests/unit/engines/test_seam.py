@@ -101,7 +101,7 @@ def test_what_is_found(source: str, found: bool) -> None:
 @pytest.mark.parametrize(
     ("engine", "wrong"),
     [
-        ({"kind": "vLLM-like"}, "engine.kind 'vLLM-like' is not known: write one of TensorRT-LLM, Tandem"),
+        ({"kind": "vLLM-like"}, "engine.kind 'vLLM-like' is not known: write one of TensorRT-LLM, vLLM, Tandem"),
         ({"kind": "TensorRT-LLM"}, "engine: Tandem runs TensorRT-LLM 1.2 and newer, and no version is written"),
         (
             {"kind": "TensorRT-LLM", "version": "1.1.0"},
@@ -109,6 +109,8 @@ def test_what_is_found(source: str, found: bool) -> None:
         ),
         ({"kind": "TensorRT-LLM", "version": "1.3rc27"}, ""),
         ({"kind": "Tandem"}, ""),
+        ({"kind": "vLLM", "version": "0.23.9"}, "engine: Tandem runs vLLM 0.24 and newer, and 0.23.9 is written"),
+        ({"kind": "vLLM", "version": "0.40.0"}, ""),
     ],
 )
 def test_engines_that_are_not_known_are_refused_at_the_start(engine: dict[str, str], wrong: str) -> None:
@@ -182,7 +184,7 @@ def test_tandems_engine_is_on_one_node(settings: Settings) -> None:
     changes = {"runtime": {"mode": "LLMAPI", "profile": "own"}, "target__tensorParallelSize": 16}
     refused = accept(parse(SERVICE, **changes).spec, mine)
     assert isinstance(refused, Refusal)
-    assert refused.message.startswith("mode LLMAPI runs on one node: target")
+    assert refused.message.startswith("the engine of profile own in mode LLMAPI runs on one node: target")
 
 
 def test_a_revision_of_an_engine_that_is_not_known_is_not_rendered(settings: Settings) -> None:
