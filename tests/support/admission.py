@@ -87,7 +87,7 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"draft": None, "speculation": {"decodingType": "Medusa"}}, "Medusa and speculation.medusa", "no tree"),
     (
         {"runtime__mode": "LLMAPI", "draft": None, "speculation": {"decodingType": "Lookahead"}},
-        "live in TensorRT engines: write runtime.mode: BLS",
+        "is for TensorRT engines: write runtime.mode: BLS",
         "only engines",
     ),
     ({"speculation__nGram": {}}, "speculation.nGram is for decodingType NGram", "another type's block"),

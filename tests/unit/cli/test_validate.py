@@ -336,7 +336,8 @@ def test_trtllm_config_keeps_revisions(tmp_path: Path) -> None:
     [
         (
             EAGLE.replace("LLMAPI", "BLS").replace("Eagle3", "DraftTarget"),
-            "error: eagle: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI\n",
+            "error: eagle: trtllm-serve and trtllm-bench run TensorRT-LLM's LLM API: write runtime.mode: LLMAPI"
+            " and a profile with TensorRT-LLM\n",
         ),
         (
             EAGLE.replace(DRAFT, "").replace(

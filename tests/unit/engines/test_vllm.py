@@ -14,7 +14,8 @@ from tandem.api.decoding import DecodingType
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.engines import engine_of
-from tandem.engines.vllm import METHODS, Vllm
+from tandem.engines.vllm import Vllm
+from tandem.engines.vllm.arguments import METHODS
 from tandem.engines.vllm.known_bad_table import TABLE
 from tandem.engines.vllm.names import arguments, speculation
 from tandem.engines.vllm.versions import MINORS

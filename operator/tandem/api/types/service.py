@@ -200,7 +200,8 @@ class ServiceSpec(Model):
         ),
         Rule(
             f"!{_LLMAPI} || !({_is(_IN_ENGINE)})",
-            f"{listed(_IN_ENGINE, 'and')} live in TensorRT engines: write runtime.mode: BLS, or another decodingType",
+            f"decodingType {listed(_IN_ENGINE, 'or')} is for TensorRT engines: write runtime.mode: BLS, or another"
+            " decodingType",
         ),
         Rule(
             f"!{_LLMAPI} || self.placement.strategy == 'Shared'",

@@ -273,7 +273,7 @@ class Speculation(Model):
     decoding_type: DecodingType
     """DraftTarget: a draft model proposes, the target verifies. Eagle3, MTP, NGram, DFlash, DSpark, UserProvided,
     Custom: LLMAPI. Suffix: LLMAPI with vLLM. Medusa: BLS, in the engine, and LLMAPI with vLLM. Lookahead: BLS, in the
-    engine. None: the target alone. Eagle is Eagle3's alias, but on vLLM, where it means EAGLE-1 and EAGLE-2."""
+    engine. None: the target alone. Eagle is Eagle3's alias; not with vLLM, where it is EAGLE-1 and EAGLE-2."""
     max_draft_len: Annotated[int, Field(ge=1, le=MAX_DRAFT_LEN)] = 4
     """Draft tokens a step: the default, and the upper bound, of every request."""
     # Written out: the API server judges a default by the object's rules before it fills in the fields'.

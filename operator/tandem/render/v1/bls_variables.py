@@ -175,7 +175,7 @@ def _model(inputs: Inputs, engines: Mapping[Role, EngineVariables], role: Role) 
     )
 
 
-def _parameters(inputs: Inputs, role: Role) -> dict[str, str | int]:
+def _parameters(inputs: Inputs, role: Role) -> dict[str, str | bool | int | float]:
     """Of a Python model. GPUs are named where they are not the first alone."""
     length, devices = max_seq_len(inputs), inputs.plan.devices.get(role, (0,))
     return {
