@@ -45,6 +45,11 @@ ROWS = [
         "profile 'reference' cannot run decodingType MTP in mode LLMAPI: write speculation.decodingType: DraftTarget"
         " or NGram or None, or another profile",
     ),
+    (
+        {"runtime__profile": "trtllm-26.07", "draft": None, "speculation": {"decodingType": "Medusa"}},
+        "MedusaWithoutTree",
+        "decodingType Medusa needs a tree on TensorRT engines: write speculation.medusa.choices",
+    ),
 ]
 
 

@@ -42,7 +42,7 @@ class ModelVariables:
     """Folder of the tokenizer; an engine's folder has none."""
     engine: EngineVariables | None
     """None: the engine is a Python model."""
-    parameters: Mapping[str, str | int]
+    parameters: Mapping[str, str | bool | int | float]
     """Further parameters of a Python model."""
 
 
