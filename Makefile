@@ -68,7 +68,7 @@ generate: venv ## Regenerate crds/, pages of docs/reference, the chart's files, 
 	$(PY) -m tandem crd --markdown > docs/reference/api.md
 	$(PY) -m tandem conditions > docs/reference/conditions.md
 	$(PY) -m tandem reference > docs/reference/cli.md
-	$(PY) -c "from tandem.engines.tensorrt_llm.known_bad import page; print(page(), end='')" > docs/reference/known-bad.md
+	$(PY) -c "from tandem.engines.known_bad_page import page; print(page(), end='')" > docs/reference/known-bad.md
 	$(PY) -c "from tandem.engines.request_parameters_page import page; print(page(), end='')" > docs/reference/request-parameters.md
 	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
 	$(PY) -m tandem chart charts/tandem

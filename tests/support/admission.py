@@ -84,10 +84,10 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "mode BLS runs decodingType DraftTarget",
         "only LLMAPI",
     ),
-    ({"draft": None, "speculation": {"decodingType": "Medusa"}}, "Medusa and speculation.medusa", "no tree"),
+    ({"speculation__medusa": {}}, "speculation.medusa is for decodingType Medusa", "another type's block: Medusa"),
     (
         {"runtime__mode": "LLMAPI", "draft": None, "speculation": {"decodingType": "Lookahead"}},
-        "live in TensorRT engines: write runtime.mode: BLS",
+        "is for TensorRT engines: write runtime.mode: BLS",
         "only engines",
     ),
     ({"speculation__nGram": {}}, "speculation.nGram is for decodingType NGram", "another type's block"),
@@ -157,8 +157,8 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "one mapping",
     ),
     (
-        {"runtime__mode": "LLMAPI", "draft__tensorParallelSize": 2},
-        "on the target's own mapping",
+        {"runtime__mode": "LLMAPI", "draft__dtype": "float16"},
+        "in the target's own type and memory",
         "the draft has no own",
     ),
     ({"runtime__mode": "LLMAPI", "target__engine": {"build": {}}}, "runs checkpoints", "an engine in the LLM API"),

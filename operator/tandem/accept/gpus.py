@@ -4,7 +4,7 @@ from tandem.api.conditions import SpecReason
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
 from tandem.engines import KINDS, Engine, loop_of, modes
-from tandem.engines.gpu_products import MIN_COMPUTE_CAPABILITY, SHARED, product
+from tandem.engines.gpu_products import SHARED, product
 from tandem.engines.gpus import is_mig, model_ranks
 from tandem.engines.rule import Refusal, Rule
 
@@ -18,7 +18,7 @@ def _nodes(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     if engine.one_node and plan.gpus > per_node:
         return Refusal(
             SpecReason.GPUS_EXCEED_NODE,
-            f"mode {spec.runtime.mode} runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and"
+            f"{engine.title} in mode {spec.runtime.mode} runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and"
             f" placement.gpu.perNode is {per_node}: lower tensorParallelSize, or raise perNode{_over_nodes(engine)}",
         )
     if plan.gpus % plan.nodes:
@@ -118,12 +118,12 @@ def _kv_fractions(spec: ServiceSpec, engine: Engine) -> Refusal | None:
 def _product(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     for name in spec.placement.gpu.product if engine.profile.gpus else ():
         known = product(name)
-        if known and known.compute_capability < MIN_COMPUTE_CAPABILITY:
-            has, needs = (".".join(map(str, c)) for c in (known.compute_capability, MIN_COMPUTE_CAPABILITY))
+        if known and known.compute_capability < engine.least_compute_capability:
+            has, needs = (".".join(map(str, c)) for c in (known.compute_capability, engine.least_compute_capability))
             return Refusal(
                 SpecReason.GPU_TOO_OLD,
                 f"placement.gpu.product {name} has compute capability {has}, and {engine.title}"
-                f" needs {needs} (Ampere) or newer: name a newer product",
+                f" needs {needs} or newer: name a newer product",
             )
     return None
 

@@ -38,16 +38,6 @@ def _trusting(spec: ServiceSpec) -> Iterator[str]:
             yield f"{role}.engine.build.extraArgs.{TRUST}"
 
 
-def _oldest(spec: ServiceSpec, engine: Engine) -> str | None:
-    details = spec.speculation.n_gram
-    if details is None or details.is_keep_all or not details.is_use_oldest:
-        return None
-    return (
-        "speculation.nGram.isUseOldest has no effect with isKeepAll: false, which keeps one continuation of an"
-        " n-gram: write isKeepAll: true, or isUseOldest: false"
-    )
-
-
 def _adaptive(spec: ServiceSpec, engine: Engine) -> str | None:
     if loop_of(spec).chooses_length or spec.speculation.adaptive == Adaptive():
         return None
@@ -71,4 +61,4 @@ def _devices(spec: ServiceSpec, engine: Engine) -> str | None:
     return None
 
 
-WARNINGS: tuple[Warn, ...] = (_trust_remote_code, _oldest, _adaptive, _devices)
+WARNINGS: tuple[Warn, ...] = (_trust_remote_code, _adaptive, _devices)

@@ -2,7 +2,7 @@
 decides."""
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tandem.accept.pod_volumes import volumes_that_undo
@@ -27,7 +27,7 @@ VOLUME_KINDS = (
 )
 """Kinds that Pod Security `restricted` allows."""
 OWN_ENV = ("HOME",)
-OWN_ENV_PREFIXES = ("TANDEM_", "LWS_", "TRTLLM_ORCHESTRATOR")
+OWN_ENV_PREFIXES = ("TANDEM_", "LWS_")
 OWN_METADATA_PREFIXES = (
     f"{GROUP}/",
     "app.kubernetes.io/",
@@ -63,7 +63,7 @@ def _problems_of_jobs(jobs: JobTemplate, spec: ServiceSpec, engine: Engine) -> I
         yield f"{path} is a directive of merge patches: write the fields themselves"
     for kind, entries in {"labels": jobs.labels, "annotations": jobs.annotations}.items():
         yield from _keys(kind, entries)
-    yield from _environment("env", jobs.env, engine)
+    yield from _environment("env", jobs.env, _own_env(spec, engine))
     yield from _resources("resources", jobs.resources, spec)
     yield from _resources("buildResources", jobs.build_resources, spec)
 
@@ -82,7 +82,7 @@ def _problems(template: PodTemplate, spec: ServiceSpec, engine: Engine) -> Itera
             yield f"spec.imagePullSecrets[{index}] has no name: write one"
     own = {str(volume.get("name")) for volume in template.spec.volumes or []}
     for container in template.spec.containers:
-        yield from _environment("spec.containers[0].env", container.env or [], engine)
+        yield from _environment("spec.containers[0].env", container.env or [], _own_env(spec, engine))
         yield from _mounts(container, own)
         yield from _resources("spec.containers[0].resources", container.resources, spec)
     for init in template.spec.init_containers or []:
@@ -128,12 +128,17 @@ def _volumes(volumes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{where} has {len(kinds)} kinds: write exactly one of {', '.join(VOLUME_KINDS)}"
 
 
-def _environment(field: str, variables: Sequence[Mapping[str, Any]], engine: Engine) -> Iterator[str]:
+def _own_env(spec: ServiceSpec, engine: Engine) -> Collection[str]:
+    """Variables that Tandem sets, or that would change what it decides."""
+    return {*OWN_ENV, *engine.own_environment, *engine.profile.engine.env, *engine.environment(engine.gpu_plan(spec))}
+
+
+def _environment(field: str, variables: Sequence[Mapping[str, Any]], own: Collection[str]) -> Iterator[str]:
     for index, variable in enumerate(variables):
         where, name = f"{field}[{index}]", variable.get("name")
         if not isinstance(name, str) or not name:
             yield f"{where} has no name: write one"
-        elif name in OWN_ENV or name in engine.profile.engine.env or name.startswith(OWN_ENV_PREFIXES):
+        elif name in own or name.startswith(OWN_ENV_PREFIXES):
             yield f"{where}: {name} is set by Tandem: remove it"
 
 

@@ -25,10 +25,11 @@ def _decoding_type(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     types, profile = engine.decoding_types, engine.profile
     if not engine.runs or spec.speculation.decoding_type in types:
         return None
+    kind = spec.speculation.decoding_type
+    advice = engine.instead.get(kind) or f"write speculation.decodingType: {' or '.join(types)}, or another profile"
     return Refusal(
         SpecReason.DECODING_TYPE_NOT_IN_PROFILE,
-        f"profile {profile.name!r} cannot run decodingType {spec.speculation.decoding_type} in mode"
-        f" {spec.runtime.mode}: write speculation.decodingType: {' or '.join(types)}, or another profile",
+        f"profile {profile.name!r} cannot run decodingType {kind} in mode {spec.runtime.mode}: {advice}",
     )
 
 

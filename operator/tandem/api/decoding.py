@@ -1,8 +1,9 @@
 """The decoding types, each with its traits: the one table that rules, renderers, the capacity model and docs read.
 
-A trait is a fact of the type as TensorRT-LLM runs it. `draft` and `drafts_on_host` shape revisions, whose renderers
-are frozen: they never change for a type that was released, and `modes` only grow. How arguments are spelt is the
-renderer's own (`tandem.engines.tensorrt_llm.arguments`, `tandem.engines.tensorrt_engines.builds`).
+A trait is a fact of the type in every engine that runs it. `draft` and `drafts_on_host` shape revisions, whose
+renderers are frozen: they never change for a type that was released, and `modes` only grow. How arguments are spelt
+is the engines' own (`tandem.engines.tensorrt_llm.arguments`, `tandem.engines.vllm.arguments`,
+`tandem.engines.tensorrt_engines.builds`).
 """
 
 from collections.abc import Iterable
@@ -95,7 +96,8 @@ _EAGLE3 = Traits(
 
 
 class DecodingType(TypeWithTraits):
-    """How draft tokens are made; TensorRT-LLM's names. `None` serves the target alone: the baseline."""
+    """How draft tokens are made; TensorRT-LLM's names where it has the type. `None` serves the target alone: the
+    baseline."""
 
     DRAFT_TARGET = (
         "DraftTarget",
@@ -145,7 +147,8 @@ class DecodingType(TypeWithTraits):
             upstream=("DSpark",),
         ),
     )
-    MEDUSA = "Medusa", Traits(modes=_BLS, block="medusa", block_needs="choices", upstream=("Medusa",))
+    SUFFIX = "Suffix", Traits(modes=_LLMAPI, drafts_on_host=True, cost=DraftCost.LOOKUP)
+    MEDUSA = "Medusa", Traits(modes=_BOTH, block="medusa", upstream=("Medusa",))
     LOOKAHEAD = (
         "Lookahead",
         Traits(modes=_BLS, cost=DraftCost.LOOKUP, block="lookahead", upstream=("Lookahead",)),

@@ -18,7 +18,7 @@ class EngineSettings(StrictWire):
     """The engine in an image. What it can do follows from kind and version (`tandem.engines`)."""
 
     kind: Annotated[str, Field(min_length=1)]
-    """Tandem (its own engine) or TensorRT-LLM."""
+    """Tandem (its own engine), TensorRT-LLM or vLLM."""
     version: Annotated[str, Field(pattern=r"^([0-9]+(\.[0-9]+)*.*)?$")] = ""
     """Its version, e.g. 1.2.1; empty where the engine is Tandem's own, which has that of its image."""
     calls: Literal["", "Single", "Together", "Collected"] = ""
@@ -28,7 +28,7 @@ class EngineSettings(StrictWire):
     Empty: as the kind does best."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment that it needs."""
-    parameters: dict[str, str | int] = Field(default_factory=dict)
+    parameters: dict[str, str | bool | int | float] = Field(default_factory=dict)
     """Its parameters: of its Triton model in mode BLS, where Tandem's own runs, its arguments in mode LLMAPI."""
 
 

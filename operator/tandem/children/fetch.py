@@ -7,6 +7,7 @@ from tandem import names
 from tandem.api import ports
 from tandem.api.folders import CACHE
 from tandem.api.types import Source, SpeculativeInferenceService
+from tandem.engines import engine_of
 from tandem.render.latest import CONTAINER_SECURITY, claim_name, every_pod, volume_scheduling
 from tandem.settings import Settings
 
@@ -19,7 +20,7 @@ def fetch_pod(
     template = spec.pod_template.spec if spec.pod_template else None
     # A registry that wants secrets for the servers' images may hold the fetcher's too.
     secrets = (template.image_pull_secrets if template else None) or []
-    nodes = volume_scheduling(spec.placement, gpus=profile is not None and profile.gpus)
+    nodes = volume_scheduling(spec.placement, engine_of(spec, profile).oldest_gpu if profile else None)
     return {
         **every_pod(settings.user_ids, nodes, secrets),
         "serviceAccountName": names.server(service.name),

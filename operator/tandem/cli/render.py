@@ -90,7 +90,8 @@ def trtllm_config(services: list[Service]) -> TrtllmConfig:
     args = accepted.engine.serve_arguments(spec, folders(spec, fetched))
     if args is None:
         raise ManifestError(
-            f"{service.name}: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI"
+            f"{service.name}: trtllm-serve and trtllm-bench run TensorRT-LLM's LLM API: write runtime.mode: LLMAPI"
+            " and a profile with TensorRT-LLM"
         )
     if spec.speculation.user_provided:
         raise ManifestError(f"{service.name}: the drafter of decodingType UserProvided is Python, not configuration")

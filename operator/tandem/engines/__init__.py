@@ -16,11 +16,13 @@ from tandem.engines.loop import LOOPS, Loop, loop_of
 from tandem.engines.own import TandemBls, TandemLlmApi
 from tandem.engines.tensorrt_engines import TensorRTEngines
 from tandem.engines.tensorrt_llm import TensorRTLLM
+from tandem.engines.vllm import Vllm
 
 __all__ = ["KINDS", "LOOPS", "Engine", "Loop", "engine_of", "loop_of", "modes", "why_not", "wrong_engine"]
 
 KINDS: dict[str, Mapping[Mode, type[Engine]]] = {
     "TensorRT-LLM": {Mode.LLMAPI: TensorRTLLM, Mode.BLS: TensorRTEngines},
+    "vLLM": {Mode.LLMAPI: Vllm},
     "Tandem": {Mode.BLS: TandemBls, Mode.LLMAPI: TandemLlmApi},
 }
 """By `engine.kind` of a profile; the mode that is preferred comes first."""

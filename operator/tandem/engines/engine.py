@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tandem.api import ports
 from tandem.api.decoding import DecodingType, Mode
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
@@ -14,6 +16,14 @@ from tandem.engines.request_parameters import Facts, refused
 if TYPE_CHECKING:
     from tandem.engines.rule import EngineRule, EngineWarn
     from tandem.engines.tensorrt_engines.builds import Build
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What the pods of a group run beside the leader: arguments of the image's entry point, and ports by name."""
+
+    arguments: tuple[str, ...]
+    ports: Mapping[str, int]
 
 
 class Engine(ABC):
@@ -36,6 +46,15 @@ class Engine(ABC):
     """Whether models become TensorRT engines before they are served."""
     passes_logits: ClassVar[bool] = False
     """Mode BLS: whether engines can hand logits to each other (`acceptance.fastLogits`)."""
+    instead: ClassVar[Mapping[DecodingType, str]] = {}
+    """Types that it does not run, each with what to know and to write instead."""
+    least_compute_capability: ClassVar[tuple[int, int]] = (8, 0)
+    """Of the GPUs that it runs on. Ampere: what TensorRT-LLM's speculative decoding needs (support matrix of its
+    guides)."""
+    own_environment: ClassVar[tuple[str, ...]] = ()
+    """Variables that users must not set, beside those of `environment`."""
+    worker: ClassVar[Worker] = Worker(("worker",), {"ssh": ports.SSH})
+    """Of groups; as it is here, the leader starts the ranks by ssh."""
     one_node: ClassVar[bool] = False
     """Whether a replica is one pod, whatever it needs."""
     judges_arguments: ClassVar[bool] = False
@@ -76,6 +95,11 @@ class Engine(ABC):
     def title(self) -> str:
         """Its name in messages, such as `TensorRT-LLM 1.2.1`."""
         return f"{self.kind} {self.profile.engine.version}".rstrip()
+
+    @property
+    def oldest_gpu(self) -> int | None:
+        """Major compute capability that its GPUs have at least; None: it runs on CPUs."""
+        return self.least_compute_capability[0] if self.profile.gpus else None
 
     @property
     def version(self) -> str:

@@ -8,9 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-MIN_COMPUTE_CAPABILITY = (8, 0)
-"""Ampere: what TensorRT-LLM's speculative decoding needs (support matrix of its guides)."""
-
 
 @dataclass(frozen=True)
 class Product:

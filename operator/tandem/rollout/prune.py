@@ -58,7 +58,7 @@ def common_fields(revisions: Sequence[StoredRevision], claim: str) -> Object:
     """
     records = [_record(revision) for revision in revisions]
     newest = next((record for record in records if _mounts(record, claim)), None)
-    nodes = volume_scheduling(newest.spec.placement, gpus=newest.profile.gpus) if newest else {}
+    nodes = volume_scheduling(newest.spec.placement, newest.engine.oldest_gpu) if newest else {}
     return every_pod(_user_ids(records), nodes, _pull_secrets(records))
 
 

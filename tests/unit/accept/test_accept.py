@@ -19,7 +19,7 @@ ROWS = [
         {"runtime__profile": "nope"},
         "UnknownProfile",
         "runtime.profile 'nope' is not in the operator's settings: write one of: reference, torch, trtllm-1.3,"
-        " trtllm-1.4rc, trtllm-26.07; or add it to the Helm value `profiles`",
+        " trtllm-1.4rc, trtllm-26.07, vllm-26.08, vllm-cpu; or add it to the Helm value `profiles`",
     ),
     (
         {"runtime__profile": "trtllm-1.3"},
@@ -44,6 +44,11 @@ ROWS = [
         "DecodingTypeNotInProfile",
         "profile 'reference' cannot run decodingType MTP in mode LLMAPI: write speculation.decodingType: DraftTarget"
         " or NGram or None, or another profile",
+    ),
+    (
+        {"runtime__profile": "trtllm-26.07", "draft": None, "speculation": {"decodingType": "Medusa"}},
+        "MedusaWithoutTree",
+        "decodingType Medusa needs a tree on TensorRT engines: write speculation.medusa.choices",
     ),
 ]
 
@@ -217,9 +222,9 @@ def test_the_engine_of_a_shipped_profile_is_merged_too(
         ("- 1", "expected a mapping"),
         ("workres: 3", "workres: Extra inputs"),
         ("workers: 0", "workers: Input should be greater"),
-        ("profiles: [{name: own}]", "profiles.5.engine: Field required"),
-        ("profiles: [3]", "profiles.5"),
-        ("profiles: [{name: [a]}]", "profiles.5.name: Input should be a valid string"),
+        ("profiles: [{name: own}]", "profiles.7.engine: Field required"),
+        ("profiles: [3]", "profiles.7"),
+        ("profiles: [{name: [a]}]", "profiles.7.name: Input should be a valid string"),
         ("profiles: 5", "profiles: Input should be a valid list"),
         ("profiles: {name: own}", "profiles: Input should be a valid list"),
         ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),

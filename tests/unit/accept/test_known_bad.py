@@ -8,9 +8,9 @@ import pytest
 
 from support.services import parse
 from tandem.accept import Refusal, accept
-from tandem.engines.tensorrt_llm.dialect import Dialect
-from tandem.engines.tensorrt_llm.known_bad import page
-from tandem.engines.tensorrt_llm.known_bad_table import TABLE, KnownBad
+from tandem.engines.known_bad import KnownBad
+from tandem.engines.known_bad_page import page
+from tandem.engines.tensorrt_llm.known_bad_table import TABLE
 from tandem.settings import Settings
 
 BASE = """
@@ -222,7 +222,7 @@ ROWS: list[tuple[str, str, list[Change], list[Change]]] = [
 
 
 def row_of(dialect: str, name: str) -> KnownBad:
-    (row,) = [row for row in TABLE if row.combination.startswith(name) and dialect in row.dialects]
+    (row,) = [row for row in TABLE if row.combination.startswith(name) and dialect in row.versions]
     return row
 
 
@@ -242,7 +242,7 @@ def test_bad(dialect: str, name: str, change: Change, settings: Settings) -> Non
     assert isinstance(decided, Refusal) is row.refused, decided
     if isinstance(decided, Refusal):
         assert decided.reason == "KnownBadCombination"
-    assert row.message(Dialect(dialect)) in judged(change, dialect, settings)
+    assert row.message(f"TensorRT-LLM {dialect}") in judged(change, dialect, settings)
 
 
 FINE = [(dialect, name, change) for dialect, name, _, fine in ROWS for change in fine]

@@ -54,6 +54,13 @@ REFUSED = [
         " says so)",
     ),
     (
+        {"draft__tensorParallelSize": 2},
+        "FieldNotInProfile",
+        "draft.tensorParallelSize is 2, and mode LLMAPI of profile 'trtllm-26.07' splits the draft as the target:"
+        " remove"
+        " it, or write runtime.mode: BLS",
+    ),
+    (
         custom("Draft_Target"),
         "CustomTypeReserved",
         "speculation.custom.type must not be Draft_Target: write speculation.decodingType: DraftTarget",

@@ -10,6 +10,7 @@ from tandem.engines import KINDS, modes
 from tandem.engines.tensorrt_engines.builds import SPECULATIVE_DECODING_MODES
 from tandem.engines.tensorrt_llm.arguments import SCHEMAS, conflict
 from tandem.engines.tensorrt_llm.dialect import DIALECTS, Dialect, dialect_of
+from tandem.engines.vllm.arguments import METHODS
 from tandem.settings import load_settings
 
 
@@ -33,15 +34,18 @@ def missing(kind: TypeWithTraits) -> list[str]:
     profiles = load_settings().profiles
     engines = [KINDS[each.engine.kind][mode](each) for each in profiles for mode in modes(each)]
     runs = {engine.mode for engine in engines if kind in engine.decoding_types}
-    if not traits.upstream and kind not in ("Custom", "None"):
+    configs = [config for schema in SCHEMAS.values() for each, config in schema.configs.items() if each == kind]
+    vllm = kind in METHODS
+    if not traits.upstream and kind not in ("Custom", "None") and (configs or not vllm):
         gaps.append("Traits.upstream: TensorRT-LLM's decoding_type")
     if traits.block and traits.block not in blocks:
         gaps.append(f"api/types/speculation.py: the field {traits.block}")
     if traits.block and f"has(self.{traits.block})" not in rules:
         gaps.append(f"api/types/speculation.py: the rule of {traits.block}")
-    configs = [config for schema in SCHEMAS.values() for each, config in schema.configs.items() if each == kind]
-    if Mode.LLMAPI in traits.modes and kind != "None" and not configs:
-        gaps.append("engines/tensorrt_llm/arguments: its model in a dialect")
+    if Mode.LLMAPI in traits.modes and kind != "None" and not configs and not vllm:
+        gaps.append(
+            "engines/tensorrt_llm/arguments: its model in a dialect, or engines/vllm/arguments.py: its method"
+        )
     for name in {name for config in configs for name in config.model_fields}:
         if not conflict({"speculative_config": {}}, {"speculative_config": {name: 1}}):
             gaps.append(f"engines/tensorrt_llm/arguments: {name} in decided_by of its model")
@@ -63,7 +67,7 @@ def test_what_is_missing_is_named() -> None:
         "Traits.upstream: TensorRT-LLM's decoding_type",
         "api/types/speculation.py: the field unheard",
         "api/types/speculation.py: the rule of unheard",
-        "engines/tensorrt_llm/arguments: its model in a dialect",
+        "engines/tensorrt_llm/arguments: its model in a dialect, or engines/vllm/arguments.py: its method",
         "engines/tensorrt_engines/builds.py: its --speculative_decoding_mode",
         "engines: one that runs it in each mode, with a profile",
     ]

@@ -129,7 +129,7 @@ FAULTS = [
     'service.yaml:10: one: spec.target.tensorParallelSize: "2" is not allowed: write a whole number from 1 to 64,'
     " without quotes",
     'service.yaml:12: one: spec.speculation.decodingType: "Eagle4" is not allowed: write DraftTarget, Eagle3, Eagle,'
-    " MTP, NGram, DFlash, DSpark, Medusa, Lookahead, UserProvided, Custom or None",
+    " MTP, NGram, DFlash, DSpark, Suffix, Medusa, Lookahead, UserProvided, Custom or None",
     "service.yaml:13: one: spec.speculation.maxDraftLen: 99 is not allowed: write a whole number from 1 to 32",
     "service.yaml:14: one: spec.speculation.maxDraftLn: unknown field: check its spelling, or remove it",
     "service.yaml:17: not YAML: while parsing a flow node: expected the node content, but found '<stream end>'",
@@ -336,7 +336,8 @@ def test_trtllm_config_keeps_revisions(tmp_path: Path) -> None:
     [
         (
             EAGLE.replace("LLMAPI", "BLS").replace("Eagle3", "DraftTarget"),
-            "error: eagle: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI\n",
+            "error: eagle: trtllm-serve and trtllm-bench run TensorRT-LLM's LLM API: write runtime.mode: LLMAPI"
+            " and a profile with TensorRT-LLM\n",
         ),
         (
             EAGLE.replace(DRAFT, "").replace(

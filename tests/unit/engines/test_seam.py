@@ -24,6 +24,7 @@ from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
 from tandem.conditions.writes import Reading
 from tandem.engines import KINDS, Engine, wrong_engine
+from tandem.engines.engine import Worker
 from tandem.engines.gpus import GpuPlan, over_nodes
 from tandem.engines.request_parameters import Entry, Facts, Outcome
 from tandem.engines.rule import EngineRule
@@ -101,7 +102,7 @@ def test_what_is_found(source: str, found: bool) -> None:
 @pytest.mark.parametrize(
     ("engine", "wrong"),
     [
-        ({"kind": "vLLM-like"}, "engine.kind 'vLLM-like' is not known: write one of TensorRT-LLM, Tandem"),
+        ({"kind": "vLLM-like"}, "engine.kind 'vLLM-like' is not known: write one of TensorRT-LLM, vLLM, Tandem"),
         ({"kind": "TensorRT-LLM"}, "engine: Tandem runs TensorRT-LLM 1.2 and newer, and no version is written"),
         (
             {"kind": "TensorRT-LLM", "version": "1.1.0"},
@@ -109,6 +110,8 @@ def test_what_is_found(source: str, found: bool) -> None:
         ),
         ({"kind": "TensorRT-LLM", "version": "1.3rc27"}, ""),
         ({"kind": "Tandem"}, ""),
+        ({"kind": "vLLM", "version": "0.23.9"}, "engine: Tandem runs vLLM 0.24 and newer, and 0.23.9 is written"),
+        ({"kind": "vLLM", "version": "0.40.0"}, ""),
     ],
 )
 def test_engines_that_are_not_known_are_refused_at_the_start(engine: dict[str, str], wrong: str) -> None:
@@ -161,6 +164,10 @@ class Made(Engine):
     judges_arguments = True
     counts_draft_tokens = False
     check = "made.check"
+    instead: ClassVar[Mapping[DecodingType, str]] = {DecodingType.EAGLE3: "count to three instead"}
+    least_compute_capability = (9, 0)
+    own_environment = ("MADE_KEY",)
+    worker = Worker(("join", "--made"), {"made": 7000})
 
     @property
     def decoding_types(self) -> Sequence[DecodingType]:
@@ -182,7 +189,7 @@ def test_tandems_engine_is_on_one_node(settings: Settings) -> None:
     changes = {"runtime": {"mode": "LLMAPI", "profile": "own"}, "target__tensorParallelSize": 16}
     refused = accept(parse(SERVICE, **changes).spec, mine)
     assert isinstance(refused, Refusal)
-    assert refused.message.startswith("mode LLMAPI runs on one node: target")
+    assert refused.message.startswith("the engine of profile own in mode LLMAPI runs on one node: target")
 
 
 def test_a_revision_of_an_engine_that_is_not_known_is_not_rendered(settings: Settings) -> None:
@@ -220,6 +227,21 @@ def test_a_made_up_engine_is_rendered(made: Settings) -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
 
 
+def test_its_groups(made: Settings) -> None:
+    revision = decide(parse(SERVICE, target__tensorParallelSize=16), made, Observed()).revision
+    assert revision
+    assert revision.worker
+    (container,) = revision.worker["containers"]
+    assert container["command"][-2:] == ["join", "--made"]
+    assert container["ports"] == [{"name": "made", "containerPort": 7000, "protocol": "TCP"}]
+    (term,) = _required(revision.worker)["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == [str(major) for major in range(1, 9)], "older than it runs on"
+
+
+def _required(pod: Mapping[str, Any]) -> Any:
+    return pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -228,6 +250,22 @@ def test_a_made_up_engine_is_rendered(made: Settings) -> None:
             "profile 'made' cannot run mode BLS: write runtime.mode: LLMAPI, or another profile",
         ),
         ({"speculation__decodingType": "MTP"}, "cannot run decodingType MTP in mode LLMAPI: write"),
+        (
+            {"speculation__decodingType": "Eagle3", "draft": {"model": {"uri": "file:///models/d"}}},
+            "cannot run decodingType Eagle3 in mode LLMAPI: count to three instead",
+        ),
+        (
+            {"placement__gpu": {"product": ["NVIDIA-L4"]}},
+            "NVIDIA-L4 has compute capability 8.9, and Made 9 needs 9.0 or newer: name a newer product",
+        ),
+        (
+            {"podTemplate": {"spec": {"containers": [{"name": "triton", "env": [{"name": "MADE_KEY"}]}]}}},
+            "MADE_KEY is set by Tandem: remove it",
+        ),
+        (
+            {"jobs": {"env": [{"name": "MADE_RANKS", "value": "1"}]}},
+            "jobs.env[0]: MADE_RANKS is set by Tandem: remove it",
+        ),
         (
             {"speculation__draftLenSchedule": [{"maxBatchSize": 4, "draftLen": 4}]},
             "Made 9 has a fixed draft length: remove speculation.draftLenSchedule",

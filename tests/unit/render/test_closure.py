@@ -57,7 +57,6 @@ def test_what_v1_imports() -> None:
         "tandem.digest",
         "tandem.api.folders",
         "tandem.engines",
-        "tandem.engines.gpu_products",
         "tandem.engines.gpus",
         "tandem.engines.tensorrt_engines.builds",
         "tandem.engines.tensorrt_llm.arguments",

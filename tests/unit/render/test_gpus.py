@@ -150,14 +150,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "GpusExceedNode",
         {**sizes(8), **SEPARATE},
-        "mode BLS runs on one node: target (tensorParallelSize 8 x pipelineParallelSize 1) and draft"
+        "TensorRT-LLM 1.2 in mode BLS runs on one node: target (tensorParallelSize 8 x pipelineParallelSize 1) and"
+        " draft"
         " (tensorParallelSize 1, Separate) needs 9 GPUs, and placement.gpu.perNode is 8: lower tensorParallelSize,"
         " or raise perNode, or write runtime.mode: LLMAPI",
     ),
     (
         "GpusExceedNode",
         {**ALONE, "target__tensorParallelSize": 2, "placement__gpu": {"perNode": 1}},
-        "mode BLS runs on one node: target (tensorParallelSize 2 x pipelineParallelSize 1) needs 2 GPUs, and"
+        "TensorRT-LLM 1.2 in mode BLS runs on one node: target (tensorParallelSize 2 x pipelineParallelSize 1)"
+        " needs 2 GPUs, and"
         " placement.gpu.perNode is 1: lower tensorParallelSize, or raise perNode, or write runtime.mode: LLMAPI",
     ),
     (
@@ -213,13 +215,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "GpuTooOld",
         {"placement__gpu": {"product": ["NVIDIA-L4", "Tesla-T4"]}},
         "placement.gpu.product Tesla-T4 has compute capability 7.5, and TensorRT-LLM 1.2 needs 8.0"
-        " (Ampere) or newer: name a newer product",
+        " or newer: name a newer product",
     ),
     (
         "GpuTooOld",
         {"placement__gpu": {"product": ["Tesla-T4-SHARED"]}},
         "placement.gpu.product Tesla-T4-SHARED has compute capability 7.5, and TensorRT-LLM 1.2"
-        " needs 8.0 (Ampere) or newer: name a newer product",
+        " needs 8.0 or newer: name a newer product",
     ),
     (
         "GpuSharedNotParallel",

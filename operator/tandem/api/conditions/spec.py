@@ -70,7 +70,7 @@ class SpecReason(Reason):
     GPUS_EXCEED_NODE = (
         _REFUSED,
         "GpusExceedNode",
-        "Mode BLS and Tandem's own engine run on one node, and the models need more GPUs than a node has.",
+        "The profile's engine runs on one node in this mode, and the models need more GPUs than a node has.",
         "Lower `tensorParallelSize`, or raise `placement.gpu.perNode`; TensorRT-LLM's LLM API runs on several nodes.",
     )
     GPUS_NOT_DIVISIBLE = (
@@ -112,7 +112,7 @@ class SpecReason(Reason):
     GPU_TOO_OLD = (
         _REFUSED,
         "GpuTooOld",
-        "TensorRT-LLM's speculative decoding needs a newer GPU architecture.",
+        "The profile's engine needs a newer GPU architecture.",
         "Name a newer product in `placement.gpu.product`.",
     )
     KV_CACHE_FRACTION_ON_SHARED_GPU = (
@@ -164,6 +164,12 @@ class SpecReason(Reason):
         "The engine runs fewer sequences than the server takes.",
         "Make `engine.build.maxBatchSize` and `serving.maxBatchSize` equal.",
     )
+    MEDUSA_WITHOUT_TREE = (
+        _REFUSED,
+        "MedusaWithoutTree",
+        "TensorRT engines draft a tree with Medusa, and the specification has none.",
+        "Write `speculation.medusa.choices`.",
+    )
     # Mode LLMAPI
     DTYPE_NOT_IN_MODE = (
         _REFUSED,
@@ -198,7 +204,7 @@ class SpecReason(Reason):
     KNOWN_BAD = (
         _REFUSED,
         "KnownBadCombination",
-        "The profile's TensorRT-LLM takes the combination and serves it wrongly, or does not have it"
+        "The profile's engine takes the combination and serves it wrongly, or does not have it"
         " ([table](known-bad.md)).",
         "Write what the message says.",
     )
@@ -249,6 +255,12 @@ class SpecReason(Reason):
         "ExtraLlmArgsConflict",
         "`extraLlmArgs` has an argument that a field of the resource decides.",
         "Write that field instead.",
+    )
+    EXTRA_LLM_ARGS_UNKNOWN = (
+        _REFUSED,
+        "ExtraLlmArgsUnknown",
+        "`extraLlmArgs` or `custom.args` has an argument that the profile's engine does not have in its version.",
+        "Write the name that the message suggests, or remove it.",
     )
     # The rest of the resource
     AFFINITY_MALFORMED = (

@@ -202,7 +202,8 @@ class Draft(Model):
     """Checkpoint of the draft, its tokenizer equal to the target's; for Eagle3 the EAGLE-3 heads, for DFlash and
     DSpark the drafter that was trained for the target."""
     tensor_parallel_size: ParallelSize = 1
-    """BLS: GPUs that share each layer of the draft. The LLM API builds the draft on the target's mapping."""
+    """GPUs that share each layer of the draft. TensorRT-LLM's LLM API splits it as the target, and has 1 here; vLLM
+    splits a draft model as the target, which must be written here, and heads as the target or not at all."""
     dtype: Dtype = "auto"
     """BLS: type of the weights; auto: as in the checkpoint."""
     kv_cache: KvCache | None = None

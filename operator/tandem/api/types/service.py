@@ -22,16 +22,16 @@ class Runtime(Model):
     """The serving stack."""
 
     mode: Mode
-    """LLMAPI: TensorRT-LLM's LLM API inside one Triton model. BLS: draft and target as two Triton models
-    with Tandem's batched, streaming speculative BLS over them. Never guessed."""
+    """LLMAPI: an engine that drafts by itself (TensorRT-LLM's LLM API, vLLM) inside one Triton model. BLS: draft and
+    target as two Triton models with Tandem's batched, streaming speculative BLS over them. Never guessed."""
     profile: Annotated[str, StringConstraints(min_length=1, max_length=63)]
     """Name of a profile of the operator's settings: image, versions and abilities. Upgrading a service is
     naming another profile."""
     image: Annotated[str, StringConstraints(max_length=512)] = ""
     """Container image that replaces the profile's."""
     extra_llm_args: Passthrough = Field(default_factory=dict)
-    """LLMAPI: further arguments of tensorrt_llm.LLM, as TensorRT-LLM spells them (what `trtllm-serve --config`
-    takes). What the resource itself decides is refused here."""
+    """LLMAPI: further arguments of the engine, as it spells them: those of tensorrt_llm.LLM (what
+    `trtllm-serve --config` takes), or of vLLM's AsyncEngineArgs. What the resource itself decides is refused here."""
 
 
 class Access(Model):
@@ -200,7 +200,8 @@ class ServiceSpec(Model):
         ),
         Rule(
             f"!{_LLMAPI} || !({_is(_IN_ENGINE)})",
-            f"{listed(_IN_ENGINE, 'and')} live in TensorRT engines: write runtime.mode: BLS, or another decodingType",
+            f"decodingType {listed(_IN_ENGINE, 'or')} is for TensorRT engines: write runtime.mode: BLS, or another"
+            " decodingType",
         ),
         Rule(
             f"!{_LLMAPI} || self.placement.strategy == 'Shared'",
@@ -208,10 +209,9 @@ class ServiceSpec(Model):
             " or runtime.mode: BLS",
         ),
         Rule(
-            f"!{_LLMAPI} || !has(self.draft) || (self.draft.tensorParallelSize == 1 && self.draft.dtype == 'auto'"
-            " && !has(self.draft.kvCache))",
-            "mode LLMAPI builds the draft on the target's own mapping and memory: remove draft.tensorParallelSize,"
-            " draft.dtype and draft.kvCache, or write runtime.mode: BLS",
+            f"!{_LLMAPI} || !has(self.draft) || (self.draft.dtype == 'auto' && !has(self.draft.kvCache))",
+            "mode LLMAPI builds the draft in the target's own type and memory: remove draft.dtype and draft.kvCache,"
+            " or write runtime.mode: BLS",
         ),
         Rule(
             f"!{_LLMAPI} || !(has(self.target.engine) || (has(self.draft) && has(self.draft.engine)))",
@@ -219,8 +219,8 @@ class ServiceSpec(Model):
         ),
         Rule(
             f"!{_LLMAPI} || !has(self.serving.queueTimeoutSeconds)",
-            "serving.queueTimeoutSeconds is for mode BLS (TensorRT-LLM's LLM API has a line of its own): remove it,"
-            " or write runtime.mode: BLS",
+            "serving.queueTimeoutSeconds is for mode BLS (in mode LLMAPI the engine has a line of its own): remove"
+            " it, or write runtime.mode: BLS",
         ),
         Rule(
             f"!{_LLMAPI} || self.speculation.acceptance.method == 'TokenMatch'",

@@ -172,9 +172,10 @@ class Medusa(Model):
 
     choices: Annotated[
         list[Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(min_length=1, max_length=16)]],
-        Field(min_length=1, max_length=256),
-    ]
-    """The tree: each path as indices of a head's best tokens, e.g. [[0], [0, 0], [1]]."""
+        Field(max_length=256),
+    ] = Field(default_factory=list)
+    """The tree, which TensorRT engines need: each path as indices of a head's best tokens, e.g. [[0], [0, 0], [1]].
+    vLLM drafts a chain."""
     num_heads: Annotated[int, Field(ge=1, le=16)] = 4
     """Heads of the checkpoint."""
     heads: Source | None = None
@@ -211,12 +212,12 @@ class UserProvided(Model):
 
 
 class Custom(Model):
-    """Decoding type Custom: one that the image knows and this version of Tandem does not."""
+    """Decoding type Custom: one that the image knows and Tandem has no type for."""
 
     type: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
-    """`decoding_type` of TensorRT-LLM's speculative_config, e.g. PARD or SA."""
+    """`decoding_type` of TensorRT-LLM's speculative_config, e.g. PARD or SA; `method` of vLLM's, e.g. eagle."""
     args: Passthrough = Field(default_factory=dict)
-    """Further fields of speculative_config, as TensorRT-LLM spells them."""
+    """Further fields of speculative_config, as the engine spells them."""
     needs_draft: bool = False
     """Whether it takes a draft model (spec.draft)."""
 
@@ -271,7 +272,8 @@ class Speculation(Model):
     )
     decoding_type: DecodingType
     """DraftTarget: a draft model proposes, the target verifies. Eagle3, MTP, NGram, DFlash, DSpark, UserProvided,
-    Custom: LLMAPI. Medusa, Lookahead: BLS, in the engine. None: the target alone. Eagle is Eagle3's alias."""
+    Custom: LLMAPI. Suffix: LLMAPI with vLLM. Medusa: BLS, in the engine, and LLMAPI with vLLM. Lookahead: BLS, in the
+    engine. None: the target alone. Eagle is Eagle3's alias; not with vLLM, where it is EAGLE-1 and EAGLE-2."""
     max_draft_len: Annotated[int, Field(ge=1, le=MAX_DRAFT_LEN)] = 4
     """Draft tokens a step: the default, and the upper bound, of every request."""
     # Written out: the API server judges a default by the object's rules before it fills in the fields'.

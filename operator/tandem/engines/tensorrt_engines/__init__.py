@@ -27,6 +27,7 @@ class TensorRTEngines(Engine):
     parameters = TABLE
     builds_engines = True
     passes_logits = True
+    own_environment = ranks.VARIABLES
     one_node = True
     judges_arguments = True
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from tandem.engines.gpus import GpuPlan, Launch
 
+VARIABLES = ("TRTLLM_ORCHESTRATOR", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES")
+"""They turn TensorRT-LLM's backend into an orchestrator."""
 MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe")
 
 
@@ -32,7 +34,7 @@ def environment(plan: GpuPlan) -> dict[str, str]:
     """Variables that turn TensorRT-LLM's backend into an orchestrator."""
     if plan.launch is not Launch.ORCHESTRATOR:
         return {}
-    return {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "1" if _spawns(plan) else "0"}
+    return dict(zip(VARIABLES, ("1", "1" if _spawns(plan) else "0"), strict=True))
 
 
 def _spawns(plan: GpuPlan) -> bool:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tandem.api.conditions import SpecReason
-from tandem.api.decoding import DraftKind
+from tandem.api.decoding import DecodingType, DraftKind
 from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import Draft, KvCache, ServiceSpec, Target
 from tandem.engines.engine import Engine
@@ -183,6 +183,14 @@ def _block_reuse(spec: ServiceSpec, engine: Engine) -> Refusal | None:
     return None
 
 
+def _medusa(spec: ServiceSpec, engine: Engine) -> Refusal | None:
+    medusa = spec.speculation.medusa
+    if spec.speculation.decoding_type is not DecodingType.MEDUSA or (medusa and medusa.choices):
+        return None
+    text = "decodingType Medusa needs a tree on TensorRT engines: write speculation.medusa.choices"
+    return Refusal(SpecReason.MEDUSA_WITHOUT_TREE, text)
+
+
 def _samples(spec: ServiceSpec, engine: Engine) -> str | None:
     """Where a sample differs from the draft's, TensorRT-LLM draws once more: externalDraftTokensLayer.cpp."""
     verifies = spec.speculation.decoding_type.traits.draft is DraftKind.MODEL
@@ -194,5 +202,5 @@ def _samples(spec: ServiceSpec, engine: Engine) -> str | None:
     )
 
 
-RULES: tuple[Rule, ...] = (collects, _block_reuse, _extra_args, _parameters, _dtype, _seq_len, _batch)
+RULES: tuple[Rule, ...] = (collects, _medusa, _block_reuse, _extra_args, _parameters, _dtype, _seq_len, _batch)
 WARNINGS: tuple[Warn, ...] = (_samples, _unread_parameters, _no_product, _chunked_context, _step_tokens)

@@ -8,6 +8,7 @@ from tandem.api.decoding import DecodingType, Mode
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
 from tandem.engines.engine import Engine
+from tandem.engines.extra_arguments import with_defaults
 from tandem.engines.gpus import GpuPlan, over_nodes
 from tandem.engines.request_parameters import Facts, with_switch
 from tandem.engines.tensorrt_llm import known_bad
@@ -43,8 +44,7 @@ class LlmApi(Engine):
 
     def arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any]:
         """The same; those of the profile come last."""
-        arguments = self.serve_arguments(spec, folders) or {}
-        return {**arguments, **{k: v for k, v in self.profile.engine.parameters.items() if k not in arguments}}
+        return with_defaults(self.serve_arguments(spec, folders) or {}, self.profile.engine.parameters)
 
 
 class TensorRTLLM(LlmApi):

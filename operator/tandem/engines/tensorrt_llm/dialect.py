@@ -6,12 +6,12 @@ drafter decides by itself). Since 1.3: those that draft in the engine, except DS
 keys as 1.2 does, though 1.3 gave them another meaning (`Drafter.get_draft_len_for_batch_size`).
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tandem.api.decoding import DecodingType
+from tandem.engines.versions import parts
 
 
 class Dialect(StrEnum):
@@ -84,9 +84,3 @@ def dialect_of(version: str) -> Dialect | None:
     """That of a version such as 1.2.1: the newest that is not newer; None for versions before all of them."""
     known = [dialect for dialect in Dialect if parts(dialect) <= parts(version)]
     return known[-1] if known else None
-
-
-def parts(version: str) -> tuple[int, ...]:
-    """Major and minor, for comparison; those of `1.3.0rc27` are 1 and 3."""
-    found = re.match(r"(\d+)(?:\.(\d+))?", version)
-    return (int(found[1]), int(found[2] or 0)) if found else ()

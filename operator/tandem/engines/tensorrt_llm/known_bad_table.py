@@ -1,96 +1,22 @@
-"""The table of combinations that TensorRT-LLM takes and then serves wrongly, or does not have, by version. Data.
+"""The table of combinations that TensorRT-LLM takes and then serves wrongly, or does not have, by version. Data."""
 
-A row reads the arguments as the image gets them, whichever field of the resource wrote them. The issues were read in
-excerpts on 2026-11-26, as of about 2026-09-23; their states may have moved since.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from tandem.api.types import ServiceSpec
+from tandem.engines.known_bad import Case, KnownBad, any_of, has, is_kind, speculates, unless
 from tandem.engines.tensorrt_llm.dialect import Dialect
 
 THRESHOLDS = ("acceptance_length_threshold", "acceptance_rate_threshold")
 """Fields of `speculative_config` below which TensorRT-LLM stops drafting for good."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """A spec of mode LLMAPI, and the arguments that the image gets of it."""
-
-    spec: ServiceSpec
-    arguments: Mapping[str, Any]
-
-    def value(self, path: str) -> Any:
-        """The argument at a path such as `kv_cache_config.max_tokens`; None where it is absent."""
-        found: Any = self.arguments
-        for name in path.split("."):
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return found
-
-    @property
-    def kind(self) -> str:
-        """TensorRT-LLM's `decoding_type`; empty without speculation."""
-        return self.value("speculative_config.decoding_type") or ""
-
-    @property
-    def two_models(self) -> bool:
-        """Whether EAGLE-3's heads run as a model of their own, apart from the target."""
-        return self.value("speculative_config.eagle3_one_model") is False
-
-
-Condition = Callable[[Case], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownBad:
-    """A row of the table; it holds where all of `when` do."""
-
-    combination: str
-    """Arguments, or fields of the resource, that make it."""
-    dialects: tuple[Dialect, ...]
-    when: tuple[Condition, ...]
-    happens: str
-    """What TensorRT-LLM does then; its subject is left out."""
-    instead: str
-    """What to write."""
-    source: str
-    """Address of the issue, the pull request or the reference page."""
-    refused: bool = False
-    """Whether the service is refused; else it is warned about."""
-
-    def message(self, dialect: Dialect) -> str:
-        """For people."""
-        return f"{self.combination}: TensorRT-LLM {dialect} {self.happens} ({self.source}): {self.instead}"
-
-
-def _has(path: str, test: Callable[[Any], bool] = bool) -> Condition:
-    """Whether the argument at `path`, None where it is absent, passes; by default: is neither absent, false nor 0."""
-    return lambda case: test(case.value(path))
-
-
-def _is_kind(*names: str) -> Condition:
-    return lambda case: case.kind in names
-
-
-def _any(*conditions: Condition) -> Condition:
-    return lambda case: any(condition(case) for condition in conditions)
-
-
-def _not(condition: Condition) -> Condition:
-    return lambda case: not condition(case)
-
-
-def _speculates(case: Case) -> bool:
-    return bool(case.kind)
+def _two_models(case: Case) -> bool:
+    """Whether EAGLE-3's heads run as a model of their own, apart from the target."""
+    return case.value("speculative_config.eagle3_one_model") is False
 
 
 def _keeps_state(case: Case) -> bool:
     """Whether the drafter is in the engine and has, say, a KV cache, which only drafting brings up to date, and may
     rest; DSpark drafts at every load."""
     on_host = case.spec.speculation.decoding_type.traits.drafts_on_host
-    return _speculates(case) and not (on_host or case.two_models or case.kind == "DSpark")
+    return speculates(case) and not (on_host or _two_models(case) or case.kind == "DSpark")
 
 
 def _limited(case: Case) -> bool:
@@ -125,11 +51,11 @@ _GITHUB = "https://github.com/NVIDIA/TensorRT-LLM"
 _ARGS_1_2 = "https://nvidia.github.io/TensorRT-LLM/1.2.1/_modules/tensorrt_llm/llmapi/llm_args.html"
 _ARGS_1_4 = "https://nvidia.github.io/TensorRT-LLM/1.4.0rc1/llm-api/reference/Eagle3DecodingConfig.html"
 _ARGS = f"{_GITHUB}/blob/main/tensorrt_llm/llmapi/llm_args.py"
-_GUIDED = _has("guided_decoding_backend")
-_GATED = _any(*(_has(f"speculative_config.{name}", lambda value: value is not None) for name in THRESHOLDS))
-_CONNECTOR = _has("kv_connector_config")
-_EAGLE = _is_kind("Eagle", "Eagle3")
-_OWN_KV_CACHE = _is_kind("MTP", "Eagle3", "Draft_Target", "PARD", "DFlash", "DSpark")
+_GUIDED = has("guided_decoding_backend")
+_GATED = any_of(*(has(f"speculative_config.{name}", lambda value: value is not None) for name in THRESHOLDS))
+_CONNECTOR = has("kv_connector_config")
+_EAGLE = is_kind("Eagle", "Eagle3")
+_OWN_KV_CACHE = is_kind("MTP", "Eagle3", "Draft_Target", "PARD", "DFlash", "DSpark")
 _NOT_IN_1_2 = (
     "speculative_config.use_rejection_sampling",
     "speculative_config.enable_penalty",
@@ -150,8 +76,8 @@ _STALE = "lets a drafter in its engine miss tokens, and accepts almost none of i
 def _no_field(dialect: Dialect, path: str, source: str) -> KnownBad:
     return KnownBad(
         combination=path,
-        dialects=(dialect,),
-        when=(_has(path, lambda value: value is not None),),
+        versions=(dialect,),
+        when=(has(path, lambda value: value is not None),),
         happens="has no such field, and refuses what it does not know",
         instead="remove it, or write another profile",
         source=source,
@@ -163,8 +89,8 @@ TABLE = (
     # Wrong text
     KnownBad(
         combination="guided decoding with a dynamic tree",
-        dialects=_SINCE_1_3,
-        when=(_GUIDED, _has("speculative_config.use_dynamic_tree")),
+        versions=_SINCE_1_3,
+        when=(_GUIDED, has("speculative_config.use_dynamic_tree")),
         happens="emits tokens outside the grammar",
         instead="remove speculation.eagle3.dynamicTreeMaxTopK (use_dynamic_tree), or guided_decoding_backend",
         source=f"{_GITHUB}/issues/18892",
@@ -172,10 +98,10 @@ TABLE = (
     ),
     KnownBad(
         combination="guided decoding with scheduler_config.capacity_scheduler_policy MAX_UTILIZATION",
-        dialects=_SINCE_1_3,
+        versions=_SINCE_1_3,
         when=(
             _GUIDED,
-            _has("scheduler_config.capacity_scheduler_policy", lambda policy: policy == "MAX_UTILIZATION"),
+            has("scheduler_config.capacity_scheduler_policy", lambda policy: policy == "MAX_UTILIZATION"),
         ),
         happens="starts the grammar anew after a request was paused",
         instead="remove capacity_scheduler_policy, or guided_decoding_backend",
@@ -185,7 +111,7 @@ TABLE = (
     # Hangs, aborts and failed requests
     KnownBad(
         combination="kv_connector_config with Eagle3",
-        dialects=_ALL,
+        versions=_ALL,
         when=(_CONNECTOR, _EAGLE),
         happens="hangs where a rejected draft crosses a block's boundary",
         instead="remove kv_connector_config, or write speculation.decodingType: None",
@@ -194,18 +120,18 @@ TABLE = (
     ),
     KnownBad(
         combination="kv_connector_config with speculation",
-        dialects=_ALL,
-        when=(_CONNECTOR, _speculates, _not(_EAGLE)),
+        versions=_ALL,
+        when=(_CONNECTOR, speculates, unless(_EAGLE)),
         happens="hangs with Eagle3 where a rejected draft crosses a block's boundary; other types reject drafts, too",
         instead="try it with your load, or remove kv_connector_config",
         source=f"{_GITHUB}/issues/16448",
     ),
     KnownBad(
         combination="KV cache manager V2 and block reuse with a drafter that has a KV cache of its own",
-        dialects=_SINCE_1_3,
+        versions=_SINCE_1_3,
         when=(
             _version_2,
-            _has("kv_cache_config.enable_block_reuse", lambda reuse: reuse is not False),
+            has("kv_cache_config.enable_block_reuse", lambda reuse: reuse is not False),
             _OWN_KV_CACHE,
         ),
         happens="does not count that cache when it admits requests, so that long shared prefixes can abort the engine"
@@ -215,12 +141,12 @@ TABLE = (
     ),
     KnownBad(
         combination="enable_chunked_prefill with MTP or Eagle3 and the overlap scheduler",
-        dialects=(Dialect.V1_2,),
+        versions=(Dialect.V1_2,),
         when=(
-            _has("enable_chunked_prefill"),
-            _is_kind("MTP", "Eagle"),
-            lambda case: not case.two_models,
-            _not(_has("disable_overlap_scheduler")),
+            has("enable_chunked_prefill"),
+            is_kind("MTP", "Eagle"),
+            lambda case: not _two_models(case),
+            unless(has("disable_overlap_scheduler")),
         ),
         happens="reserves no room for draft tokens, and fails requests with long prompts (total_num_tokens above"
         " max_num_tokens)",
@@ -229,16 +155,16 @@ TABLE = (
     ),
     KnownBad(
         combination="guided decoding with Eagle3 and no draft at some loads (draftLenSchedule, maxConcurrency)",
-        dialects=(Dialect.V1_3,),
-        when=(_GUIDED, _EAGLE, _any(_schedule_rests, _limited)),
+        versions=(Dialect.V1_3,),
+        when=(_GUIDED, _EAGLE, any_of(_schedule_rests, _limited)),
         happens="failed at its start in release candidates up to June 2026",
         instead="draft 1 or more at every load up to serving.maxBatchSize",
         source=f"{_GITHUB}/issues/15022",
     ),
     KnownBad(
         combination="eagle_choices",
-        dialects=(Dialect.V1_2,),
-        when=(_has("speculative_config.eagle_choices"),),
+        versions=(Dialect.V1_2,),
+        when=(has("speculative_config.eagle_choices"),),
         happens="has static trees in development only, and they fail",
         instead="remove it",
         source=f"{_GITHUB}/issues/10323",
@@ -247,8 +173,8 @@ TABLE = (
     # Speculation that stops, or is worth nothing
     KnownBad(
         combination="MTP on a model with sparse attention (DSA) and kv_cache_config.use_kv_cache_manager_v2 false",
-        dialects=_SINCE_1_3,
-        when=(_is_kind("MTP"), _has("kv_cache_config.use_kv_cache_manager_v2", lambda asked: asked is False), _dsa),
+        versions=_SINCE_1_3,
+        when=(is_kind("MTP"), has("kv_cache_config.use_kv_cache_manager_v2", lambda asked: asked is False), _dsa),
         happens="accepts no draft token",
         instead="remove use_kv_cache_manager_v2",
         source=f"{_GITHUB}/issues/18662",
@@ -256,11 +182,11 @@ TABLE = (
     ),
     KnownBad(
         combination="MTP with kv_cache_config.use_kv_cache_manager_v2 false",
-        dialects=_SINCE_1_3,
+        versions=_SINCE_1_3,
         when=(
-            _is_kind("MTP"),
-            _has("kv_cache_config.use_kv_cache_manager_v2", lambda asked: asked is False),
-            _not(_dsa),
+            is_kind("MTP"),
+            has("kv_cache_config.use_kv_cache_manager_v2", lambda asked: asked is False),
+            unless(_dsa),
         ),
         happens="accepts no draft token on models with sparse attention, such as DeepSeek-V3.2 and GLM-5",
         instead="remove use_kv_cache_manager_v2 for these",
@@ -268,8 +194,8 @@ TABLE = (
     ),
     KnownBad(
         combination="DSpark with an acceptance threshold",
-        dialects=_SINCE_1_3,
-        when=(_is_kind("DSpark"), _any(_GATED, _has("speculative_config.acceptance_rate_window_size"))),
+        versions=_SINCE_1_3,
+        when=(is_kind("DSpark"), any_of(_GATED, has("speculative_config.acceptance_rate_window_size"))),
         happens="sets the draft length to 0 below it, which DSpark cannot do",
         instead="remove acceptance_rate_threshold and acceptance_rate_window_size",
         source=f"{_GITHUB}/pull/16888",
@@ -277,7 +203,7 @@ TABLE = (
     ),
     KnownBad(
         combination="an acceptance threshold (acceptance_rate_threshold, in 1.2 acceptance_length_threshold)",
-        dialects=_ALL,
+        versions=_ALL,
         when=(_GATED,),
         happens="stops drafting once acceptance falls below it, until the server restarts",
         instead="remove it, or restart the pods when status says SwitchedOff",
@@ -285,7 +211,7 @@ TABLE = (
     ),
     KnownBad(
         combination="speculation.maxConcurrency below serving.maxBatchSize",
-        dialects=_ALL,
+        versions=_ALL,
         when=(_keeps_state, _limited),
         happens=_STALE,
         instead="write speculation.draftLenSchedule with 1 or more at every load up to serving.maxBatchSize",
@@ -293,7 +219,7 @@ TABLE = (
     ),
     KnownBad(
         combination="a speculation.draftLenSchedule that drafts nothing at some loads",
-        dialects=_ALL,
+        versions=_ALL,
         when=(_keeps_state, _schedule_rests),
         happens=_STALE,
         instead="draft 1 or more at every load up to serving.maxBatchSize",
@@ -301,16 +227,16 @@ TABLE = (
     ),
     KnownBad(
         combination="DSpark with speculation.maxConcurrency",
-        dialects=_SINCE_1_3,
-        when=(_is_kind("DSpark"), _has("speculative_config.max_concurrency")),
+        versions=_SINCE_1_3,
+        when=(is_kind("DSpark"), has("speculative_config.max_concurrency")),
         happens="drafts at every load: DSpark's draft length is fixed",
         instead="remove it",
         source=f"{_GITHUB}/pull/12262",
     ),
     KnownBad(
         combination="speculation.draftLenSchedule with enable_attention_dp",
-        dialects=_SINCE_1_3,
-        when=(_scheduled, _has("enable_attention_dp")),
+        versions=_SINCE_1_3,
+        when=(_scheduled, has("enable_attention_dp")),
         happens="looks the length up by each rank's own batch, and ranks may differ",
         instead="remove one of the two, or compare outputs first",
         source=f"{_GITHUB}/pull/16888",
@@ -318,26 +244,26 @@ TABLE = (
     # Not supported
     KnownBad(
         combination="LoRA with speculation",
-        dialects=(Dialect.V1_2,),
-        when=(_any(_has("lora_config"), _has("enable_lora")), _speculates),
+        versions=(Dialect.V1_2,),
+        when=(any_of(has("lora_config"), has("enable_lora")), speculates),
         happens="does not support it yet, and fails in its attention or is wrong",
         instead="compare outputs first, or write a profile with TensorRT-LLM 1.3",
         source=f"{_GITHUB}/pull/12661",
     ),
     KnownBad(
         combination="LoRA with PARD",
-        dialects=_SINCE_1_3,
-        when=(_any(_has("lora_config"), _has("enable_lora")), _is_kind("PARD")),
+        versions=_SINCE_1_3,
+        when=(any_of(has("lora_config"), has("enable_lora")), is_kind("PARD")),
         happens="supports LoRA with other decoding types only",
         instead="compare outputs first, or write another type",
         source=f"{_GITHUB}/pull/13007",
     ),
     KnownBad(
         combination="use_rejection_sampling with speculation.suffixAutomaton (sa_config)",
-        dialects=_SINCE_1_3,
+        versions=_SINCE_1_3,
         when=(
-            _has("speculative_config.use_rejection_sampling"),
-            _has("speculative_config.sa_config", lambda value: value is not None),
+            has("speculative_config.use_rejection_sampling"),
+            has("speculative_config.sa_config", lambda value: value is not None),
         ),
         happens="refuses both together",
         instead="remove one of the two",
@@ -346,8 +272,8 @@ TABLE = (
     ),
     KnownBad(
         combination="speculation.custom.type PARD or SA",
-        dialects=(Dialect.V1_2,),
-        when=(_is_kind("PARD", "SA"),),
+        versions=(Dialect.V1_2,),
+        when=(is_kind("PARD", "SA"),),
         happens="does not have the type",
         instead="write another decodingType, or a profile with TensorRT-LLM 1.3",
         source=_ARGS_1_2,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tandem.api.conditions import SpecReason
-from tandem.api.decoding import DecodingType, listed
+from tandem.api.decoding import DecodingType, Mode, listed
 from tandem.api.roles import references
 from tandem.api.types import ServiceSpec
 from tandem.engines.rule import EngineRule, EngineWarn, Refusal
@@ -44,11 +44,21 @@ def _dtype(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     )
 
 
+def _draft_size(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
+    if spec.draft is None or spec.draft.tensor_parallel_size == 1:
+        return None
+    return Refusal(
+        SpecReason.FIELD_NOT_IN_PROFILE,
+        f"draft.tensorParallelSize is {spec.draft.tensor_parallel_size}, and mode LLMAPI of profile"
+        f" {engine.profile.name!r} splits the draft as the target: remove it, or write runtime.mode: BLS",
+    )
+
+
 def _custom_type(spec: ServiceSpec, engine: "LlmApi") -> Refusal | None:
     name = spec.speculation.custom.type if spec.speculation.custom else ""
     if kind := DecodingType.of_upstream(name):
         advice = f"write speculation.decodingType: {kind}"
-        if kind.traits.in_engine:
+        if Mode.LLMAPI not in kind.traits.modes or kind not in engine.decoding_types:
             advice = f"it lives in TensorRT engines: {advice} and runtime.mode: BLS"
     elif name == "AUTO":
         advice = "it lets the engine choose and ignore this resource: write the decodingType that you need"
@@ -192,6 +202,16 @@ def _warn_schedule(spec: ServiceSpec, engine: "LlmApi") -> str | None:
     )
 
 
+def _warn_oldest(spec: ServiceSpec, engine: "LlmApi") -> str | None:
+    details = spec.speculation.n_gram
+    if details is None or details.is_keep_all or not details.is_use_oldest:
+        return None
+    return (
+        "speculation.nGram.isUseOldest has no effect with isKeepAll: false, which keeps one continuation of an"
+        " n-gram: write isKeepAll: true, or isUseOldest: false"
+    )
+
+
 def switches_off(spec: ServiceSpec) -> str:
     """Name of the argument by which TensorRT-LLM stops drafting for good; empty where none is written."""
     return min(_speculative_args(spec).keys() & set(THRESHOLDS), default="")
@@ -208,6 +228,7 @@ def _warn_tree(spec: ServiceSpec, engine: "LlmApi") -> str | None:
 
 RULES: tuple[EngineRule, ...] = (
     _dtype,
+    _draft_size,
     _custom_type,
     _custom_args,
     _pipeline_parallel,
@@ -218,4 +239,4 @@ RULES: tuple[EngineRule, ...] = (
     _dialect,
     _extra,
 )
-WARNINGS: tuple[EngineWarn, ...] = (_warn_schedule, _warn_tree)
+WARNINGS: tuple[EngineWarn, ...] = (_warn_schedule, _warn_tree, _warn_oldest)

@@ -42,7 +42,7 @@ class ModelVariables:
     """Folder of the tokenizer; an engine's folder has none."""
     engine: EngineVariables | None
     """None: the engine is a Python model."""
-    parameters: Mapping[str, str | int]
+    parameters: Mapping[str, str | bool | int | float]
     """Further parameters of a Python model."""
 
 
@@ -175,7 +175,7 @@ def _model(inputs: Inputs, engines: Mapping[Role, EngineVariables], role: Role) 
     )
 
 
-def _parameters(inputs: Inputs, role: Role) -> dict[str, str | int]:
+def _parameters(inputs: Inputs, role: Role) -> dict[str, str | bool | int | float]:
     """Of a Python model. GPUs are named where they are not the first alone."""
     length, devices = max_seq_len(inputs), inputs.plan.devices.get(role, (0,))
     return {

@@ -1,4 +1,4 @@
-"""Mode LLMAPI: TensorRT-LLM's LLM API as one Triton model, from templates in `llmapi/<model>/`."""
+"""Mode LLMAPI: an engine that drafts by itself as one Triton model, from templates in `llmapi/<model>/`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -41,12 +41,13 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
 
 def worker_pod(inputs: Inputs) -> dict[str, Any] | None:
     """PodSpec of the pods beside the leader, which run the ranks that it starts; None where there are none."""
+    worker = inputs.engine.worker
     if inputs.plan.nodes == 1:
         return None
     container = {
-        **_container(inputs, "worker"),
+        **_container(inputs, *worker.arguments),
         **placement.resources(inputs),
-        "ports": [{"name": "ssh", "containerPort": ports.SSH, "protocol": "TCP"}],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in worker.ports.items()],
     }
     # It ends with the leader, not before.
     return _serving(inputs, container, grace_seconds(inputs) + STOP_SECONDS)
@@ -114,7 +115,7 @@ def _with_requests(inputs: Inputs, pod: dict[str, Any]) -> dict[str, Any]:
 
 def _pod(inputs: Inputs) -> dict[str, Any]:
     """What pods with models have in common. Pull secrets of the podTemplate too: the images are the same."""
-    scheduling = placement.scheduling(inputs.spec.placement, gpus=inputs.profile.gpus)
+    scheduling = placement.scheduling(inputs.spec.placement, inputs.engine.oldest_gpu)
     return {
         **every_pod(inputs.pods.user_ids, scheduling, _pull_secrets(inputs)),
         "initContainers": [

@@ -1,14 +1,17 @@
 """`runtime.extraLlmArgs`: arguments that are passed on as they are, beside those that the resource decides."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tandem.api.decoding import DecodingType
+from tandem.engines import extra_arguments
+from tandem.engines.extra_arguments import merge
+from tandem.engines.request_parameters import SPECULATION as _SPECULATION
 from tandem.engines.tensorrt_llm.arguments.base import SpeculativeConfig
 from tandem.engines.tensorrt_llm.arguments.dialects import SCHEMAS
 
-_SPECULATION = "speculative_config"
-_MAPPING = "must be a mapping: write the fields that you add below it"
+__all__ = ["NOT_CUSTOM", "conflict", "merge"]
+
 NOT_CUSTOM = {
     "decoding_type": "speculation.decodingType",
     "max_draft_len": "speculation.maxDraftLen",
@@ -43,30 +46,9 @@ _OF_TYPES = {
 }
 
 
-def merge(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, nested mappings merged. Where both have a value (see `conflict`) the resource's stands."""
-    merged = dict(extra)
-    for key, value in decided.items():
-        other = merged.pop(key, None)  # what the resource decides comes first in the file
-        merged[key] = merge(value, other) if isinstance(value, dict) and isinstance(other, dict) else value
-    return {key: merged[key] for key in (*decided, *(key for key in extra if key not in decided))}
-
-
 def conflict(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> str | None:
-    """All arguments in `extra` that the resource decides, as a message naming the field to use for each; else None.
-
-    A file of trtllm-serve, pasted as it is, has many of them.
-    """
-    found = list(_conflicts(decided, extra, "", _fields(decided)))
-    fields = {path: field for path, field in found if field}
-    parts = [f"runtime.extraLlmArgs.{path} {_MAPPING}" for path, field in found if not field]
-    if len(fields) == 1:
-        ((path, field),) = fields.items()
-        parts.append(f"runtime.extraLlmArgs.{path} is decided by {field}: remove it, and write {field} instead")
-    elif fields:
-        each = ", ".join(f"{path} ({field})" for path, field in fields.items())
-        parts.append(f"runtime.extraLlmArgs has what fields decide: remove it, and write the fields instead: {each}")
-    return "; ".join(parts) or None
+    """What `extra` has of what the resource decides, as a message; None: nothing."""
+    return extra_arguments.conflict(decided, extra, _fields(decided), _origin)
 
 
 def _fields(decided: Mapping[str, Any]) -> dict[str, str]:
@@ -77,23 +59,6 @@ def _fields(decided: Mapping[str, Any]) -> dict[str, str]:
     own = _OF_TYPES.get(kind, SpeculativeConfig)
     names = {name: field for config in (*_OF_TYPES.values(), own) for name, field in config.decided_by.items()}
     return {**{f"{_SPECULATION}.{name}": names[name] for name in names.keys() - own.passed_on}, **_FIELDS}
-
-
-def _conflicts(
-    decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str, fields: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Paths of arguments with the field that decides each; "" for one that must be a mapping."""
-    for key, value in extra.items():
-        path = f"{prefix}{key}"
-        mine = decided.get(key)
-        if path == _SPECULATION and mine is None:
-            yield path, "speculation.decodingType"
-        elif path in fields or (key in decided and not isinstance(mine, dict)):
-            yield path, fields.get(path, _origin(path))
-        elif isinstance(value, dict):
-            yield from _conflicts(mine or {}, value, f"{path}.", fields)
-        elif isinstance(mine, dict) or any(owned.startswith(f"{path}.") for owned in fields):
-            yield path, ""
 
 
 def _origin(path: str) -> str:
