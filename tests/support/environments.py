@@ -15,34 +15,30 @@ from cluster.state import locked
 def python(lock: Path) -> Path:
     """Python of the lock's own environment, in the cache; programs that came with it are in the same folder.
 
-    A script install.sh beside a lock finishes it: it gets the folder of the packages. Raises
-    subprocess.CalledProcessError: a package cannot be had, or the script failed.
+    A script install.sh beside a lock finishes it: it gets the folder of the packages, and runs again where it or what
+    is beside it has changed. Raises subprocess.CalledProcessError: a package cannot be had, or the script failed.
     """
-    script = lock.with_name("install.sh")
-    texts = [lock, *(file for file in sorted(lock.parent.rglob("*")) if script.exists() and file.is_file())]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in texts)).hexdigest()[:8]
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
     name = lock.parent.name if lock.stem == "requirements" else lock.stem.removesuffix("-requirements")
     folder = binaries.cache_dir().parent / f"{name}-{digest}"
-    uv = Path(sys.executable).with_name("uv")
-    made = folder / "bin" / "python"
+    made, installed = folder / "bin" / "python", folder / ".installed"
     with locked(folder.with_name(f"{folder.name}.lock")):  # each process that runs tests wants it
-        if not (folder / ".installed").exists():
+        if not installed.exists():
+            uv = Path(sys.executable).with_name("uv")
             subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-            install = [
-                "pip",
-                "sync",
-                "-q",
-                "--compile-bytecode",
-                "--system-certs",
-                "--python",
-                str(made),
-                "--require-hashes",
-            ]
-            subprocess.run([uv, *install, lock], check=True)
-            if script.exists():
-                subprocess.run(["sh", script, packages(made)], check=True)
-            (folder / ".installed").touch()
+            install = ["pip", "sync", "-q", "--compile-bytecode", "--system-certs", "--python", str(made)]
+            subprocess.run([uv, *install, "--require-hashes", lock], check=True)
+            installed.touch()
+        script = lock.with_name("install.sh")
+        if script.exists() and installed.read_text() != (texts := _digest(script.parent)):
+            subprocess.run(["sh", script, packages(made)], check=True)
+            installed.write_text(texts)
     return made
+
+
+def _digest(folder: Path) -> str:
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def packages(python: Path) -> Path:

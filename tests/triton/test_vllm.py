@@ -1,7 +1,6 @@
 """The LLM-API model over vLLM on the real Triton server: real drafts, verified by the real target."""
 
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,7 @@ from triton.harness import TritonServer
 from triton.llmapi_client import inputs, texts
 from triton.test_conformance import conformance
 from triton.test_reference_llm import TEXTS, TOKENS, greedy
-from triton.waits import eventually
+from triton.waits import counted, metric
 
 __all__ = ["greedy"]
 MENDED = """
@@ -65,16 +64,6 @@ def unary(server: TritonServer, tensors: dict[str, Array]) -> Response:
     return bls.unary(server.grpc_url, tensors, "tensorrt_llm")
 
 
-def drafts(server: TritonServer) -> Counter[str]:
-    """Its counts of drafts; those of accepted tokens by position, too."""
-    prefix, lines = "tandem_spec_decode_num_", Counter[str]()
-    for line in server.metrics().splitlines():
-        if line.startswith(prefix):
-            name, value = line.removeprefix(prefix).rsplit(" ", 1)
-            lines[name] = int(float(value))
-    return lines
-
-
 def test_greedy_equals_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:
     streamed = stream(server, inputs(TEXTS[0], max_tokens=TOKENS, streaming=True))
     answer = unary(server, inputs(TEXTS[0], max_tokens=TOKENS))
@@ -95,15 +84,17 @@ def test_acceptance_is_told(server: TritonServer) -> None:
 
 
 def test_its_scheduler_s_figures_are_metrics(server: TritonServer) -> None:
-    before = drafts(server)
-    answer = unary(server, inputs(*TEXTS, max_tokens=TOKENS))
-    accepted = answer["total_accepted_draft_tokens"].sum()
-    eventually(lambda: (drafts(server) - before)["accepted_tokens_total"] >= accepted, "all are counted")
-    told = drafts(server) - before
-    assert told["accepted_tokens_total"] == accepted
-    assert told["draft_tokens_total"] == answer["total_draft_tokens"].sum()
-    by_position = [told[f'accepted_tokens_per_pos_total{{position="{position}"}}'] for position in range(4)]
-    assert sum(by_position) == accepted
+    """Those by position add up to all."""
+    answers = list[Response]()
+
+    def ask() -> list[float]:
+        answers.append(unary(server, inputs(*TEXTS, max_tokens=TOKENS)))
+        return [float(answers[-1][f"total_{name}"].sum()) for name in ("accepted_draft_tokens", "draft_tokens")]
+
+    counted(server, [f"tandem_spec_decode_num_{name}_tokens_total" for name in ("accepted", "draft")], ask)
+    position = 'tandem_spec_decode_num_accepted_tokens_per_pos_total{position="%d"}'
+    by_position = [metric(server, position % number) for number in range(4)]
+    assert sum(by_position) == metric(server, "tandem_spec_decode_num_accepted_tokens_total")
     assert by_position == sorted(by_position, reverse=True)
 
 
@@ -146,7 +137,10 @@ def test_a_guide_is_followed_while_it_drafts(server: TritonServer) -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"min_p": 0.1}, "sampling_param_min_p is not supported: vLLM does not have it while it drafts"),
+        (
+            {"min_p": 0.1, "temperature": 1.0},
+            "sampling_param_min_p is not supported: vLLM does not have it while it drafts",
+        ),
         ({"guided_decoding_guide_type": "regex", "guided_decoding_guide": "("}, "the engine refuses the request"),
     ],
     ids=["min_p", "a guide that is none"],
@@ -159,7 +153,7 @@ def test_what_it_refuses(server: TritonServer, asked: dict[str, Any], says: str)
 def test_conformance(server: TritonServer, target_alone: TritonServer, tmp_path: Path) -> None:
     urls = ("--url", server.grpc_url, "--against-url", target_alone.grpc_url)
     code, found = conformance(tmp_path / "report", *urls)
-    assert {case["case"]: case["detail"] for case in found.values() if case["outcome"] == "failed"} == {}
+    assert {case["case"]: case["detail"] for case in found.values() if case["outcome"] != "verified"} == {}
     assert code == 0
 
 

@@ -24,7 +24,7 @@ def mend() -> None:
     topk_topp_sampler.apply_top_k_only = apply_top_k_only
 
 
-def expand(output: Any, values: Any, ends: Any, replace_from: float, replace_to: float, **_: object) -> None:
+def expand(output: Any, values: Any, ends: Any, replace_from: float, replace_to: float, *_: object) -> None:
     """A value of each sequence for each of its tokens, as the kernel in vllm/v1/sample/rejection_sampler.py.
 
     The CPU's own writes into a copy, as integers (vllm issue 55005): temperatures and top_p of sequences that draft

@@ -75,6 +75,11 @@ class EngineKind(Protocol):
         """The engine's own name, for messages."""
         ...
 
+    @property
+    def families(self) -> EngineFamilies:
+        """The metric families of its state."""
+        ...
+
     def limits(self, arguments: Mapping[str, Any]) -> ModelLimits:
         """What a sequence may hold. Raises CheckpointError."""
         ...

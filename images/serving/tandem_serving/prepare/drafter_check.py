@@ -1,4 +1,4 @@
-"""Is what drafts in TensorRT-LLM's engine there: EAGLE-3's heads, or the target's own layers for MTP? By names of
+"""Is what drafts in the engine there: EAGLE-3's heads, or the target's own layers for MTP? By names of
 tensors and config.json, without loading anything."""
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from tandem_serving.prepare import cached, hub_cache
 from tandem_serving.prepare.verdict import CheckResult
 
 PAIR = "PairCompatible"
-EAGLE = ("Eagle", "Eagle3")
-"""`decoding_type` of EAGLE-3, which upstream makes of the first, too."""
+EAGLE = ("Eagle", "Eagle3", "eagle3")
+"""EAGLE-3 as TensorRT-LLM spells it, which makes it of the first, too, and vLLM."""
+MTP = ("MTP", "mtp")
 _MTP_LAYER = re.compile(r"(^|\.)(mtp|mtp_layers|mtp_block)(\.|$)|\.eh_proj\.|nextn")
 """In names of MTP's tensors: of DeepSeek and GLM (`eh_proj`), of Qwen3-Next, Nemotron and others (`mtp`)."""
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
@@ -27,10 +28,15 @@ _MOST_PICKLE = 64 << 20
 """Bytes of a pickled list of tensors that are read; those of heads have some 10 KB."""
 
 
+def method(speculative: Mapping[str, Any]) -> str:
+    """How an engine's `speculative_config` says that it drafts: TensorRT-LLM's `decoding_type`, vLLM's `method`."""
+    return str(speculative.get("decoding_type") or speculative.get("method"))
+
+
 def check_heads(target: Path, limits: ModelLimits, folder: Path, speculative: Mapping[str, Any]) -> CheckResult:
     """Whether heads are there, whole, and for this target. Raises CheckpointError.
 
-    `target` is its folder, `limits` its limits; `speculative`: the LLM API's `speculative_config`.
+    `target` is its folder, `limits` its limits; `speculative`: the engine's `speculative_config`.
     """
     cached.check(folder)
     if folder.is_dir():
@@ -40,7 +46,7 @@ def check_heads(target: Path, limits: ModelLimits, folder: Path, speculative: Ma
         raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")
     names = set().union(*map(_names, files))
     config = checkpoint.drafter(checkpoint.read_json(folder / "config.json"))
-    eagle3 = speculative.get("decoding_type") in EAGLE and speculative.get("eagle3_model_arch") != "mistral_large3"
+    eagle3 = method(speculative) in EAGLE and speculative.get("eagle3_model_arch") != "mistral_large3"
     if eagle3 and (wrong := _not_eagle3(names) or _of_another(config, target)):
         return CheckResult(PAIR, "False", "HeadsNotForTarget", f"{folder.name}: {wrong}")
     words = config.get("vocab_size")
@@ -92,7 +98,7 @@ def _not_eagle3(names: set[str]) -> str:
     if any(name.startswith("model.layers.") for name in names):
         return f"it is a whole model, not heads: {advice}, or write speculation.decodingType: DraftTarget"
     if any(name.startswith("layers.") for name in names):
-        return f"its heads are of EAGLE-1 or 2, and TensorRT-LLM runs EAGLE-3's: {advice}"
+        return f"its heads are of EAGLE-1 or 2, not of EAGLE-3: {advice}"
     if any(name.startswith(("medusa_head.", "0.")) for name in names):
         return f"its heads are Medusa's: {advice}, or write decodingType: Medusa in mode BLS"
     return f"it has no layer of EAGLE-3 (such as midlayer.hidden_norm.weight): {advice}"

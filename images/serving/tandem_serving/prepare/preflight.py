@@ -18,7 +18,7 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
 from tandem_serving.prepare import agreement, cached, hub_cache
 from tandem_serving.prepare.checkpoint_check import check_checkpoints
-from tandem_serving.prepare.drafter_check import check_heads, check_model, check_mtp
+from tandem_serving.prepare.drafter_check import MTP, check_heads, check_model, check_mtp, method
 from tandem_serving.prepare.engine_check import check_engines
 from tandem_serving.prepare.llm_args_check import check_llm_args, read_arguments
 from tandem_serving.prepare.verdict import CheckResult, bounded
@@ -67,8 +67,11 @@ def _pair(plan: Mapping[str, Any], revision: Path, models: Mapping[str, CheckedM
     speculative = read_arguments(plan, revision).get("speculative_config") or {}
     if heads := plan.get("heads"):
         return check_heads(target, models["target"].limits, Path(heads["path"]), speculative)
-    if speculative.get("decoding_type") == "MTP":
+    if method(speculative) in MTP:
         return check_mtp(target)
+    if speculative.get("use_heterogeneous_vocab"):
+        text = "the engine translates between their vocabularies (use_heterogeneous_vocab)"
+        return CheckResult("PairCompatible", "True", "PairMatches", text)
     return check_pair(models, plan)
 
 

@@ -121,6 +121,28 @@ def test_heads_for_eagle3(
 
 
 @pytest.mark.parametrize(
+    ("speculative", "names", "reason"),
+    [
+        ({"decoding_type": "Eagle3"}, LLAMA, "HeadsNotForTarget"),
+        ({"method": "eagle3"}, LLAMA, "HeadsNotForTarget"),
+        ({"method": "mtp"}, (), "MtpLayersMissing"),
+        ({"method": "draft_model", "use_heterogeneous_vocab": True}, (), "PairMatches"),
+    ],
+    ids=["TensorRT-LLM's spelling", "vLLM's", "vLLM's of MTP", "vLLM translates"],
+)
+def test_engines_spell_it_differently(
+    plan: Plan, tmp_path: Path, speculative: dict[str, object], names: tuple[str, ...], reason: str
+) -> None:
+    if names:
+        folder = tmp_path / "heads"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"vocab_size": 300, "hidden_size": 64}))
+        weights(folder, names)
+        plan["heads"] = {"path": str(folder)}
+    assert pair(plan, tmp_path, **speculative)["reason"] == reason
+
+
+@pytest.mark.parametrize(
     "speculative", [{"decoding_type": "PARD"}, {"decoding_type": "Eagle3", "eagle3_model_arch": "mistral_large3"}]
 )
 def test_heads_of_another_kind_are_the_engine_s_to_judge(

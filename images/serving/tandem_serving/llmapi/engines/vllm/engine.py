@@ -17,7 +17,7 @@ from tandem_serving.llmapi.engine import stopped
 from tandem_serving.llmapi.engines.vllm import sampling
 from tandem_serving.llmapi.engines.vllm.statistics import Statistics
 from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest, Lora
-from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies, EngineState
+from tandem_serving.llmapi.statistics import EngineFamilies, EngineState
 
 log = logging.getLogger("tandem.llmapi")
 
@@ -36,14 +36,12 @@ def prepare() -> None:
 class VllmEngine:
     """A running AsyncLLM: an LlmApiEngine. `config`: a VllmConfig."""
 
-    families: EngineFamilies = FAMILIES
-
-    def __init__(self, config: Any, name: str) -> None:
+    def __init__(self, config: Any, name: str, families: EngineFamilies) -> None:
         """Load the model."""
         from vllm import exceptions
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self.name = name
+        self.name, self.families = name, families
         self._statistics = Statistics()
         self._engine = AsyncLLM.from_vllm_config(config, stat_loggers=[lambda *_: self._statistics])
         self._statistics.blocks = int(config.cache_config.num_gpu_blocks or 0)

@@ -12,6 +12,7 @@ from tandem_serving.llmapi.arguments import ArgumentsError
 from tandem_serving.llmapi.engine import ArgumentsRefused
 from tandem_serving.llmapi.engines.vllm.engine import VllmEngine, prepare
 from tandem_serving.llmapi.request import Features
+from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies
 
 LORA_DIRS = "lora_dirs"
 """Of the arguments, the only one that is not vLLM's: folders whose adapters requests may name."""
@@ -24,6 +25,7 @@ class Vllm:
     """An EngineKind."""
 
     name = "vLLM"
+    families: EngineFamilies = FAMILIES
 
     def limits(self, arguments: Mapping[str, Any]) -> ModelLimits:
         """As EngineKind says: `max_model_len` may not be above the model's own."""
@@ -65,7 +67,7 @@ class Vllm:
 
     def load(self, arguments: Mapping[str, Any]) -> VllmEngine:
         """As EngineKind says."""
-        return VllmEngine(self._config(arguments), self.name)
+        return VllmEngine(self._config(arguments), self.name, self.families)
 
     def _config(self, arguments: Mapping[str, Any]) -> Any:
         prepare()
@@ -74,6 +76,7 @@ class Vllm:
         given = {name: value for name, value in arguments.items() if name != LORA_DIRS}
         if given.get("speculative_config") and REQUEST_METRICS in AsyncEngineArgs.__dataclass_fields__:
             given.setdefault(REQUEST_METRICS, "summary")
+        given["disable_log_stats"] = False  # they are the metrics
         try:
             return AsyncEngineArgs(**given).create_engine_config()
         except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
