@@ -28,7 +28,7 @@ from tandem_serving.llmapi.chunks import RequestMetrics, SequenceOutput
 from tandem_serving.llmapi.engine import ArgumentsRefused, EngineKind, LlmApiEngine
 from tandem_serving.llmapi.request import Features, LlmApiPrompt, LlmApiRequest
 from tandem_serving.llmapi.service import LlmApiService
-from tandem_serving.llmapi.statistics import EngineState, families
+from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies, EngineState, families
 from tandem_serving.requests.request_parameters import KnownParameters
 
 ENDS = {"eos": "stop", "full": "length"}
@@ -88,6 +88,7 @@ class MadeUp:
     """The kind."""
 
     name: str = "Made-up"
+    families: EngineFamilies = FAMILIES
     loaded: list[MadeUpEngine] = field(default_factory=list)
 
     def limits(self, arguments: Mapping[str, Any]) -> ModelLimits:
