@@ -81,7 +81,7 @@ HEADS: list[tuple[str, tuple[str, ...], dict[str, object], str, str]] = [
         EAGLE,
         {"hidden_size": 64},
         "HeadsNotForTarget",
-        "heads are of EAGLE-1 or 2, and TensorRT-LLM runs",
+        "heads are of EAGLE-1 or 2, not of EAGLE-3",
     ),
     ("a plain Llama", LLAMA, {"hidden_size": 64}, "HeadsNotForTarget", "write speculation.decodingType: DraftTarget"),
     ("Medusa's", MEDUSA, {"hidden_size": 64}, "HeadsNotForTarget", "heads are Medusa's"),
