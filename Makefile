@@ -222,9 +222,9 @@ test: deps binaries images ## All of the above, setting up what it needs
 
 .PHONY: test-triton-e2e test-others
 test-triton-e2e: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 triton fetcher e2e
+	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
 test-others: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 lint unit docs cluster integration faults ipv6
+	@$(MAKE) --no-print-directory --keep-going -j 1 lint unit docs cluster integration faults fetcher ipv6
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again
