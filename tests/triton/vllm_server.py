@@ -1,38 +1,57 @@
-"""A server whose LLM-API model runs vLLM on the CPU, by image vllm-cpu's own packages."""
+"""A server whose LLM-API model runs vLLM on the CPU, with image vllm-cpu's own packages.
+
+Arguments, variables and what is refused are the operator's for a resource."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 from support import environments
+from support.services import parse
+from tandem.api.roles import Role
+from tandem.engines import engine_of
+from tandem.settings import load_settings
 from triton import llmapi_client
 from triton.bls_client import PAIR
 from triton.harness import REPOSITORY_ROOT, Options, TritonServer
 
 LOCK = REPOSITORY_ROOT / "images/vllm-cpu/requirements.txt"
-DRAFT = {"method": "draft_model", "model": str(PAIR / "draft"), "num_speculative_tokens": 4}
-ARGUMENTS: dict[str, Any] = {
-    "dtype": "float32",  # as the numpy engine: greedy tokens are the same
-    "enforce_eager": True,
-    "enable_chunked_prefill": False,
-    "max_num_seqs": 16,
-    "max_num_batched_tokens": 4096,
-    "kv_cache_memory_bytes": 256 << 20,
-}
-ENVIRONMENT = {
-    **{"TORCHDYNAMO_DISABLE": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-    **{"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"},
-    "PYTHONPATH": "",  # the tests' `triton` is not OpenAI's
-}
-"""As images/vllm-cpu/Containerfile has it."""
-REFUSED = {"min_p": "vLLM does not have it while it drafts; leave it out"}
+SERVICE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: pair, namespace: default}
+spec:
+  runtime:
+    mode: LLMAPI
+    profile: vllm-cpu
+    extraLlmArgs: {dtype: float32} # as the numpy engine: greedy tokens are the same
+  target: {model: {uri: file:///opt/reference/pair/target}}
+  draft: {model: {uri: file:///opt/reference/pair/draft}}
+  speculation: {decodingType: DraftTarget, maxDraftLen: 4}
+  serving: {maxBatchSize: 16}
+"""
+FOLDERS = {Role.TARGET: str(PAIR / "target"), Role.DRAFT: str(PAIR / "draft")}
+CONTAINER = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+"""Of the image; PYTHONPATH, since the tests' `triton` is not OpenAI's."""
 
 
-def server(folder: Path, **arguments: Any) -> TritonServer:
-    """Not yet started; `arguments` of AsyncEngineArgs."""
+def server(folder: Path) -> TritonServer:
+    """Not yet started."""
+    profile = load_settings().profile("vllm-cpu")
+    assert profile
+    spec = parse(SERVICE).spec
+    engine = engine_of(spec, profile)
     made = llmapi_client.repository(
-        folder / "models", {**ARGUMENTS, **arguments}, engine="vLLM", refused_parameters=json.dumps(REFUSED)
+        folder / "models",
+        engine.arguments(spec, FOLDERS),
+        engine=engine.kind,
+        refused_parameters=json.dumps(engine.refused_parameters(spec, FOLDERS)),
     )
-    packages = environments.packages(environments.python(LOCK))
-    # It logs nothing while it is imported, which takes a minute or more on a busy machine.
-    return TritonServer(made, Options(env=ENVIRONMENT, packages=packages, hung_seconds=600))
+    return TritonServer(
+        made,
+        Options(
+            env={**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec))},
+            packages=environments.packages(environments.python(LOCK)),
+            # It logs nothing while it is imported, which takes a minute or more on a busy machine.
+            hung_seconds=600,
+        ),
+    )
