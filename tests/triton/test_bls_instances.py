@@ -37,12 +37,13 @@ def test_answers_and_metrics_are_those_of_one(server: TritonServer) -> None:
     answers: list[list[bls.Response]] = []
 
     def both_worked() -> bool:
-        """Which instance takes a request is Triton's to say: it is asked until each has."""
+        """Which instance takes a request is Triton's to say: it is asked until each has. Of each
+        come its first draft, which it asks for by itself, and its rounds."""
         with ThreadPoolExecutor(len(calls)) as threads:
             more = list(threads.map(lambda call: stream(server.grpc_url, call), calls))
         assert list(map(ids, more)) == list(map(ids, alone))
         answers.extend(more)
-        return ask_engine(server, COUNT_CALLERS, "tensorrt_llm_draft_engine") == INSTANCES
+        return ask_engine(server, COUNT_CALLERS, "tensorrt_llm_draft_engine") == 2 * INSTANCES
 
     eventually(both_worked, "both worked", 120)
     said = {

@@ -1,11 +1,7 @@
 """`tandem conformance` against the real Triton server in both modes: verified, and broken as the engine breaks."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +11,8 @@ from triton import llmapi_client
 from triton.bls_client import PAIR
 from triton.faults.engine_faults import ACCEPTS, FAILS
 from triton.harness import Options, TritonServer
+from triton.target_alone import conformance
 
-SHORT = ["--max-tokens", "12"]
 DRAFT = {"decoding_type": "Draft_Target", "max_draft_len": 4, "speculative_model": str(PAIR / "draft")}
 
 
@@ -37,14 +33,6 @@ def llmapi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TritonSer
     (folder / "faults").mkdir()
     with TritonServer(made, Options(env={}, faults=folder / "faults")) as server:
         yield server, folder / "faults/tensorrt_llm_stream"
-
-
-def conformance(report: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code, and the report's cases by their names."""
-    command = [sys.executable, "-m", "tandem", "conformance", *SHORT, "--report", str(report), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    return done.returncode, {case["case"]: case for case in json.loads(report.read_text())["cases"]}
 
 
 def test_mode_bls_is_verified(target_alone: TritonServer, tmp_path: Path) -> None:

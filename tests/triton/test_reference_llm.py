@@ -9,22 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from tokenizers import Tokenizer
 from tritonclient.utils import InferenceServerException
 
-from reference_engine import engine as reference
-from reference_engine.request import Output, Request
-from reference_engine.sampling import SamplingParams
 from triton import bls_client as bls
 from triton.bls_client import PAIR, Array, Response, ids, text
 from triton.harness import ServerError, TritonServer
 from triton.llmapi_client import inputs, repository
+from triton.target_alone import TEXTS, TOKENS, greedy
 
-TEXTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()[:8]]
-TOKENIZER = Tokenizer.from_file(str(PAIR / "target/tokenizer.json"))
-TOKENS = 48
+__all__ = ["greedy"]
 
 
 def draft(length: int) -> dict[str, Any]:
@@ -49,24 +43,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 once = pytest.mark.parametrize("server", ["k=4"], indirect=True)
 """What does not depend on how it drafts."""
-
-
-@pytest.fixture(scope="module")
-def greedy() -> list[list[int]]:
-    """Greedy tokens of the prompts by the target alone, in this process."""
-    runner = reference.Engine(reference.load(reference.Settings(PAIR / "target")))
-    outputs: list[list[Output]] = [[] for _ in TEXTS]
-    for prompt, answers in zip(TEXTS, outputs, strict=True):
-        request = Request(
-            np.array(TOKENIZER.encode(prompt).ids, np.int32), TOKENS, end_id=0, sampling=SamplingParams()
-        )
-        runner.submit(request, answers.append)
-    deadline = time.monotonic() + 300
-    while not all(outputs):
-        assert time.monotonic() < deadline, "the target alone is too slow"
-        time.sleep(0.05)
-    runner.close()
-    return [answers[0].tokens for answers in outputs]
 
 
 def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:

@@ -15,8 +15,7 @@ from triton import vllm_server
 from triton.bls_client import Array, Response, ids, text
 from triton.harness import TritonServer
 from triton.llmapi_client import inputs, texts
-from triton.test_conformance import conformance
-from triton.test_reference_llm import TEXTS, TOKENS, greedy
+from triton.target_alone import TEXTS, TOKENS, conformance, greedy
 from triton.waits import counted, metric
 
 __all__ = ["greedy"]

@@ -150,7 +150,8 @@ def test_all_families_are_those_that_the_models_publish() -> None:
     read |= dict.fromkeys((family for family, _ in families.OWN_GAUGES), "gauge")
     read |= dict.fromkeys(families.HISTOGRAMS, "histogram")
     for_people = {"tandem_draft_length": "gauge"}
-    for_people |= dict.fromkeys(("tandem_engine_call_failures_total", "tandem_faults_total"), "counter")
+    counters = ("tandem_engine_call_failures_total", "tandem_engine_preemptions_total", "tandem_faults_total")
+    for_people |= dict.fromkeys(counters, "counter")
     assert read | for_people == published
 
 
