@@ -10,8 +10,8 @@ class CircuitBreaker:
     After each pause one sequence tries it, while no other draft is unanswered: the others need not wait for what may
     be late. The pause doubles, from `FIRST` to `LONGEST` seconds, until a call works.
 
-    An engine that is `new` is tried by one sequence, too. If that call is late, the engine may still warm up, so the
-    pause is the longest at once; the first answer ends it, even one that nobody waits for any longer.
+    One sequence also tries an engine that is `new`. If that call is late, the engine may still warm up, so the next
+    pause is the longest one. The first answer ends the pause, even if no sequence waits for it any longer.
     """
 
     FAILURES = 3

@@ -214,8 +214,8 @@ class InFlightBatches:
         return self._draft_timeout if late is None else min(self._draft_timeout, late)
 
     def _patience_of_verification(self, rows: Sequence[Row[BlsSequence]]) -> float:
-        """After a draft, as long as a draft at most: where one never ends, there is to be time left for the target
-        alone."""
+        """After a draft, as long as a draft at most: where one never ends, there is to be time left to go on
+        without drafts."""
         engine = self._engines["target"]
         work = call_times.verification(rows) + engine.ahead
         late = engine.times.late(work, call_times.known_tokens(rows))
