@@ -6,6 +6,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+CORES := $(shell nproc)
+# Processes of pytest, where tests mostly compute, and where they mostly wait for servers.
+SOME_WAIT := $(shell echo $$(($(CORES) + 1)))
+MOST_WAIT := $(shell echo $$(($(CORES) * 2)))
 export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/tests:$(CURDIR)/images
 # Package clients trust the machine's certificate store (sites with a TLS proxy add theirs there).
 export UV_SYSTEM_CERTS := 1
@@ -105,8 +109,7 @@ lint: venv ## ruff, mypy strict, import layers
 
 .PHONY: unit
 unit: venv ## Unit tests; slow ones only when what they read has changed since they passed
-	@# Three on two cores: some wait.
-	$(PY) -m pytest tests/unit -n 3 --dist worksteal --skip-unchanged
+	$(PY) -m pytest tests/unit -n $(SOME_WAIT) --dist worksteal --skip-unchanged
 
 .PHONY: check
 check: venv ## lint and unit side by side: what every change needs (3 minutes on 2 cores)
@@ -136,8 +139,8 @@ mutants: $(MUTMUT)/.installed ## How many of MUTANTS defects in rollout/ and clu
 triton: venv ## The Triton models on a real Triton server (CPU)
 	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.
 	@$(PY) -c 'from triton import backends; backends.collector(); backends.rounds(); backends.streams()'
-	@$(PY) -m support.environments tests/triton/*-requirements.txt images/vllm-cpu/requirements.txt
-	$(PY) -m pytest tests/triton -n 4 --dist loadgroup --skip-unchanged
+	@$(PY) -m support.environments images/vllm-cpu/requirements.txt
+	$(PY) -m pytest tests/triton -n $(MOST_WAIT) --dist loadgroup --skip-unchanged
 
 .PHONY: fetcher
 fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this machine
@@ -147,7 +150,7 @@ fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this ma
 
 .PHONY: integration
 integration: venv binaries ## The operator on a real API server with simulated nodes
-	$(PY) -m pytest tests/integration --ignore=tests/integration/cluster -n 4 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest tests/integration -n $(MOST_WAIT) --dist loadfile --no-loadscope-reorder
 
 .PHONY: faults
 faults: venv binaries ## Some of the plans of test-faults, of each group
@@ -163,14 +166,6 @@ next: venv binaries ## Admission and autoscalers on Kubernetes 1.37, too (option
 	@$(PY) -c 'from cluster import binaries; binaries.next_release(print)'
 	KUBEBUILDER_ASSETS=$$($(PY) -c 'from cluster import binaries; print(binaries.next_release(print))') \
 	$(PY) -m pytest tests/integration/test_admission.py tests/integration/test_autoscaling.py
-
-# The tests of what starts clusters run where a file of theirs has changed since they passed on this machine.
-CLUSTER_FILES = $(sort $(shell find tests/cluster tests/integration/cluster -name '*.py' -o -name '*.go' -o -name 'go.*'))
-.PHONY: cluster
-cluster: venv binaries deps ## tests/cluster, where it changed since its tests passed here (root)
-	@passed="$${XDG_CACHE_HOME:-$$HOME/.cache}/tandem/passed/cluster-$$(cat $(CLUSTER_FILES) | sha256sum | cut -c1-12)"; \
-	if [ -e "$$passed" ]; then echo ">> tests/cluster passed its tests as it is"; exit; fi; \
-	$(PY) -m pytest tests/integration/cluster -n 2 --dist loadfile && mkdir -p "$${passed%/*}" && touch "$$passed"
 
 .PHONY: keda
 keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time, 47 on a busy machine)
@@ -196,18 +191,7 @@ ui-images: ## Take the pictures of docs/how-to/ui.md again, as `make ui` does wh
 
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
-	$(PY) -m pytest tests/e2e --ignore=tests/e2e/test_ipv6.py -n 2 --dist loadfile --no-loadscope-reorder
-
-# Likewise: what listens and connects, and what writes its addresses.
-IPV6_FILES = $(CLUSTER_FILES) tests/e2e/test_ipv6.py $(sort $(shell find operator/tandem/http operator/tandem/cluster \
-	operator/tandem/metrics/telemetry operator/tandem/metrics_server operator/tandem/client/generate \
-	images/serving/tandem_serving/boot images/serving/tandem_serving/addresses.py charts/tandem/templates \
-	-name '*.py' -o -name '*.yaml'))
-.PHONY: ipv6
-ipv6: venv binaries deps images ## Chart, service and metrics in a cluster of IPv6 alone, where what has addresses changed (root)
-	@passed="$${XDG_CACHE_HOME:-$$HOME/.cache}/tandem/passed/ipv6-$$(cat $(IPV6_FILES) | sha256sum | cut -c1-12)"; \
-	if [ -e "$$passed" ]; then echo ">> the cluster of IPv6 passed its tests as it is"; exit; fi; \
-	$(PY) -m pytest tests/e2e/test_ipv6.py && mkdir -p "$${passed%/*}" && touch "$$passed"
+	$(PY) -m pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder
 
 AUDITED := $(wildcard images/*/*requirements.txt tests/requirements.txt tests/*/*requirements.txt)
 .PHONY: audit
@@ -224,7 +208,16 @@ test: deps binaries images ## All of the above, setting up what it needs
 test-triton-e2e: venv
 	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
 test-others: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 lint unit docs cluster integration faults fetcher ipv6
+	@$(MAKE) --no-print-directory --keep-going -j 1 lint unit docs integration faults fetcher
+
+.PHONY: nightly
+nightly: deps binaries images venv ## What is too slow for each change, or tests tools: before a release, and each night (root)
+	@$(PY) -m support.environments tests/triton/*-requirements.txt
+	$(PY) -m pytest tests/unit -m nightly -n $(SOME_WAIT) --dist worksteal
+	$(PY) -m pytest tests/triton -m nightly -n $(MOST_WAIT) --dist loadgroup
+	$(PY) -m pytest tests/integration -m nightly -n 2 --dist loadfile
+	$(PY) -m pytest tests/e2e -m nightly
+	@$(MAKE) --no-print-directory --keep-going simulate test-faults
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again

@@ -9,6 +9,8 @@ import tritonclient.grpc as triton
 from .completions import PROMPTS, stream, text
 from .conftest import DECOUPLED, Site
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def url(site: Site) -> Iterator[str]:

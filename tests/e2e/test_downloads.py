@@ -22,6 +22,7 @@ from .conftest import REPOSITORY, Site, wait_for
 
 FETCHED = "fetched"
 HUB = REPOSITORY / "tests/fetcher/hub_server.py"
+SIZE = (REPOSITORY / "images/reference/pair/target/model.safetensors").stat().st_size
 RESTRICTED = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -165,25 +166,24 @@ def test_a_corrupted_file_is_refused_by_name_until_the_job_is_deleted(site: Site
 
 def test_a_download_that_is_killed_goes_on_and_is_served(site: Site, hub: Hub) -> None:
     """The node's own files say the same as the Hub's, so the quickstart's completions are the standard."""
-    size = (REPOSITORY / "images/reference/pair/target/model.safetensors").stat().st_size
-    hub.fault(bytes_per_second=size / 240)  # the operator looks every 15 s, and a pod may not answer it at once
+    hub.fault(bytes_per_second=SIZE / 240)  # the operator looks every 15 s, and a pod may not answer it at once
     site.apply(FETCHED, target=model("target"), draft=model("draft"))
 
     def progress() -> bool:
         message = str(site.conditions(FETCHED).get("ModelsReady", {}).get("message", ""))
         # So much that what is lost on the way to a process that is killed is less.
-        begun = hub.sent().get("pair/target/model.safetensors", 0) > size / 10
+        begun = hub.sent().get("pair/target/model.safetensors", 0) > SIZE / 10
         return begun and "Fetching: " in message and "(0 %)" not in message
 
     wait_for("the progress in the condition", progress)
     before = hub.sent()["pair/target/model.safetensors"]
-    assert before < size
+    assert before < SIZE
     for pod in fetching(site, FETCHED):
         site.run("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
     hub.fault(bytes_per_second=0)
     site.wait_condition(FETCHED, "Ready", "True")
     sent = hub.sent()["pair/target/model.safetensors"]
-    assert size <= sent < size + before, "what was there was not fetched again"
+    assert SIZE <= sent < SIZE + before, "what was there was not fetched again"
     assert not site.items("jobs", site.label(FETCHED)), "done, and its verdict kept"
     texts = []
     for name in (FETCHED, "quickstart"):
@@ -205,8 +205,10 @@ def test_a_volume_that_is_emptied_is_filled_again(site: Site, hub: Hub, disk: Pa
     bring_up(site)
     shutil.rmtree(disk / "models")
     assert site.conditions(FETCHED)["Ready"]["status"] == "True", "what runs has them in memory"
+    hub.fault(bytes_per_second=SIZE / 20)  # or it may be over before it is seen
     site.run("delete", "pods", "-l", site.label(FETCHED, "server"), "--wait=false")
     found = site.wait_condition(FETCHED, "ModelsReady", "False")
+    hub.fault(bytes_per_second=0)
     assert found["reason"] == "GoneFromCache"
     site.wait_condition(FETCHED, "Ready", "True")
     assert list(disk.glob("models/*/.complete"))

@@ -14,6 +14,8 @@ from .completions import PROMPTS, stream, text
 from .conformance import in_cluster
 from .conftest import Site, installed, wait_for
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def ipv6(images: list[Built]) -> Iterator[Site]:

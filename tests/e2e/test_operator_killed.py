@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from cluster.core import is_ready
 
 from .conftest import Site, wait_for
 from .operator_pod import OPERATOR, SYSTEM, operator_pod
+
+pytestmark = pytest.mark.nightly
 
 
 def restarts(pod: dict[str, Any]) -> int:

@@ -14,6 +14,8 @@ from support.console import Step, marked, matches, run
 
 from .conftest import REPOSITORY, Site, wait_for
 
+pytestmark = pytest.mark.nightly
+
 TUTORIALS = REPOSITORY / "docs/tutorials"
 UNINSTALLING = REPOSITORY / "docs/how-to/upgrade.md"
 NAMESPACE = "tutorial"

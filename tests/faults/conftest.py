@@ -30,11 +30,6 @@ from .world import Kubernetes, World
 log = logging.getLogger(__name__)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker of what is part of `make test`."""
-    config.addinivalue_line("markers", "quick: a plan that `make test` runs")
-
-
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Show the table, as docs/explanation/operator.md has it."""
     for line in config.stash.get(TABLE, []):

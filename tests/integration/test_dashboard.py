@@ -27,7 +27,10 @@ from unit.metrics.telemetry.hostile_pods import fixed, serve
 
 from .prometheus import PROMETHEUS, Served, prometheus, served
 
-pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's"),
+]
 FILES = CHART / "files"
 BOARD: dict[str, Any] = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
 VARIABLES = {"$namespace": "ns", "$service": "llama"}

@@ -26,6 +26,8 @@ from tandem.settings import load_settings
 
 from .conftest import Namespace
 
+pytestmark = pytest.mark.nightly
+
 ARGO_CD = Path(__file__).parents[2] / "examples/gitops/argocd/argocd-cm.yaml"
 MUCH_LATER = "2026-01-02T00:00:00Z"
 Status = dict[str, Any]

@@ -16,7 +16,10 @@ from tandem.metrics.telemetry.windows import Store
 
 from .prometheus import PROMETHEUS, SCRAPE_SECONDS, Served, locked, prometheus, served
 
-pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's"),
+]
 WINDOW = 30.0
 
 

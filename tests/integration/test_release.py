@@ -20,6 +20,8 @@ from .conftest import SERVICE, STAGES, Namespace, wait_established, wait_for
 from .registry import NAMES, SOURCE, Published, registry, release
 from .release import GROUP, TIMES, Release
 
+pytestmark = pytest.mark.nightly
+
 SERVICES = f"speculativeinferenceservices.{GROUP}"
 NEXT = "99.0.0"
 QUICK = {**TIMES, "metricsServer": {"register": False}}

@@ -26,6 +26,8 @@ from tandem.cluster.manifests import condition
 
 from .conftest import Namespace, new_namespace
 
+pytestmark = pytest.mark.nightly
+
 ASKED = os.environ.get("SPEC_WALKS")
 WALKS, STEPS = int(ASKED or 20), 10
 

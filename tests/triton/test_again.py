@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 TESTS = """
 import os, signal, subprocess
 import pytest

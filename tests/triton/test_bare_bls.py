@@ -1,9 +1,13 @@
 """The benchmark's bare model on the real server: the same tokens as the target's, all sequences in one round."""
 
+import pytest
+
 from bench.bls.client import Load
 from bench.bls.in_flight import Costs, Pair
 from bench.bls.measure import Setup, serve
 from triton.waits import played
+
+pytestmark = pytest.mark.nightly
 
 STREAMS = 4
 

@@ -35,7 +35,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
-many_at_once = pytest.mark.parametrize("server", [False, True], ids=["one device", "two"], indirect=True)
+DEVICES = [pytest.param(False, id="one device"), pytest.param(True, id="two", marks=pytest.mark.nightly)]
+many_at_once = pytest.mark.parametrize("server", DEVICES, indirect=True)
 
 
 def weights(*values: float) -> Array:

@@ -1,9 +1,13 @@
 """The benchmark's BLS with clocks, on the real server: each of its stages is still of functions that are called."""
 
+import pytest
+
 from bench.bls.client import Load
 from bench.bls.in_flight import Costs, Pair
 from bench.bls.measure import Setup, serve
 from triton.waits import played
+
+pytestmark = pytest.mark.nightly
 
 TICK = 0.01  # seconds: the system counts a process's CPU time in such
 

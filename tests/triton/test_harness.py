@@ -9,6 +9,8 @@ import pytest
 from triton.harness import ServerError, TritonServer
 from triton.repository import assemble, variables
 
+pytestmark = pytest.mark.nightly
+
 
 def runs(group: int) -> bool:
     try:

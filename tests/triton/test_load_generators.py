@@ -26,6 +26,8 @@ from triton.loop_client import Tensors
 from triton.openai_endpoint import NAME, OpenAiEndpoint
 from triton.upstream import MAX_TOKENS, PROMPTS, UNARY, answer, number
 
+pytestmark = pytest.mark.nightly
+
 AIPERF_TEMPLATE = REPOSITORY_ROOT / "examples/aiperf-payload.json.j2"
 LINE_END = 199  # ends a completion early, but for the least length
 MODELS = ["speculative_bls", *UNARY]

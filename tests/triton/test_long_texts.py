@@ -1,9 +1,13 @@
 """Texts of which a step takes a few: the BLS's batches are no longer than that, on the real server."""
 
+import pytest
+
 from bench.bls.client import Load
 from bench.bls.in_flight import Costs, Pair, StepLimits
 from bench.bls.measure import Setup, serve
 from bench.bls.prompts import Kind
+
+pytestmark = pytest.mark.nightly
 
 LIMITS = StepLimits(tokens=8192)
 FIT = 8192 // 950  # prompts have 950 to 1,050 tokens

@@ -8,6 +8,8 @@ import pytest
 
 from triton import backends
 
+pytestmark = pytest.mark.nightly
+
 ALL = 1_000_000
 
 

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from triton.harness import REPOSITORY_ROOT
+
+pytestmark = pytest.mark.nightly
 
 PATHS = ["tests", "operator", "images", "images/serving", "images/reference"]
 

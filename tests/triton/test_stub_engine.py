@@ -14,6 +14,8 @@ from bench.bls.stub import Meter, Stub
 from triton.engine_client import TRUE, Array, Client, Response, open_client
 from triton.harness import TritonServer
 
+pytestmark = pytest.mark.nightly
+
 COSTS = Costs(2.0, per_sequence=0.05, per_draft_token=0.5, per_prefill_token=0.01)
 SLOW = Costs(100.0)
 ALPHA = 0.7

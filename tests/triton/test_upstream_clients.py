@@ -51,6 +51,7 @@ each_profile = pytest.mark.parametrize("server", ["reference", "TensorRT"], indi
 
 
 @each_profile
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 4, 8])
 def test_a_loop_of_unary_calls_is_the_bls(server: TritonServer, client: triton.InferenceServerClient, k: int) -> None:
     calls = 0
@@ -70,6 +71,7 @@ SAMPLING: list[tuple[str, Tensors]] = [
 
 
 @each_profile
+@pytest.mark.nightly
 @pytest.mark.parametrize(("reason", "sampling"), SAMPLING, ids=[reason for reason, _ in SAMPLING])
 def test_a_loop_with_sampling_parameters(
     server: TritonServer, client: triton.InferenceServerClient, reason: str, sampling: Tensors
@@ -86,6 +88,7 @@ def single_token_words(ids: list[int]) -> dict[int, str]:
 
 
 @each_profile
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 8])
 def test_a_loop_with_words(server: TritonServer, client: triton.InferenceServerClient, k: int) -> None:
     for prompt in PROMPTS[:4]:
@@ -106,6 +109,7 @@ def test_a_loop_with_words(server: TritonServer, client: triton.InferenceServerC
 
 
 @each_profile
+@pytest.mark.nightly
 def test_a_loop_with_end_and_pad(server: TritonServer, client: triton.InferenceServerClient) -> None:
     for place, prompt in enumerate(PROMPTS[:6], start=2):
         _, ids = answer(server, prompt)
@@ -116,6 +120,7 @@ def test_a_loop_with_end_and_pad(server: TritonServer, client: triton.InferenceS
         assert text == answer(server, prompt, end_id=end)[0]
 
 
+@pytest.mark.nightly
 def test_a_loop_with_the_drafts_logits(server: TritonServer, client: triton.InferenceServerClient) -> None:
     for prompt in PROMPTS[:4]:
         assert Loop(client, prompt, MAX_TOKENS, 4, draft_logits=True).run() == answer(server, prompt)[0]

@@ -16,6 +16,8 @@ from triton.harness import TritonServer
 from triton.loop_client import Loop, Tensors
 from triton.upstream import MAX_TOKENS, PROMPTS, SERVERS, TOKENIZER, answer, completion, number, repository
 
+pytestmark = pytest.mark.nightly
+
 SPECIAL = "<|endoftext|>"
 TEXTS = [SPECIAL + prompt if i % 6 == 1 else prompt for i, prompt in enumerate(PROMPTS)]
 """Of two the tokens are decoded to less than what was sent."""

@@ -53,7 +53,9 @@ def task_pod(pod: Object, waits_for: Problem | None = None) -> TaskPod:
 
 
 def gone(pods: Iterable[Object]) -> dict[str, str]:
-    """Folders of the cache volume that pods which do not serve missed, and when they last did (RFC 3339 in UTC)."""
+    """Folders of the cache volume that pods which do not serve missed, and when the newest of them started (RFC 3339 in
+    UTC). A server looks for them after it has started, and may end long after: one that started before a folder was
+    there, and ended later, says nothing about it."""
     missed: dict[str, str] = {}
     for pod in pods:
         container = our_container(pod)
@@ -61,7 +63,7 @@ def gone(pods: Iterable[Object]) -> dict[str, str]:
             continue  # they were there in the end
         for ended in _ends(container):
             for folder in gone_folders(str(ended.get("message", ""))):
-                at = by_the_api_server(pod, str(ended.get("finishedAt", "")))
+                at = by_the_api_server(pod, str(ended.get("startedAt") or ended.get("finishedAt") or ""))
                 missed[folder] = max(missed.get(folder, ""), at)
     return missed
 

@@ -18,7 +18,7 @@ from cluster.processes import wait_until
 from cluster.shell import attempt, call
 from integration.cluster.conftest import NewCluster, fetch
 
-pytestmark = pytest.mark.usefixtures("real_nodes_can_run")
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("real_nodes_can_run")]
 TESTS = Path(__file__).parents[2]
 USUAL_PLACES = (
     "/var/lib/kubelet",

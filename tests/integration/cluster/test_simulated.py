@@ -17,6 +17,8 @@ from cluster import Cluster, ClusterError, NodeSpec
 from cluster.processes import start_of, wait_until
 from integration.cluster.conftest import NewCluster
 
+pytestmark = pytest.mark.nightly
+
 TESTS = Path(__file__).parents[2]
 DEPLOYMENT = """
 apiVersion: apps/v1

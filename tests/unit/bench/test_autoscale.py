@@ -14,6 +14,8 @@ from bench.autoscale.traces import Moment, Requests, Trace
 from bench.bls.in_flight import Costs
 from tandem.metrics.telemetry.figures import Figures, Replicas
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(
     ("current", "values", "wanted", "reason"),

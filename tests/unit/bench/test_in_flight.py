@@ -8,6 +8,8 @@ import pytest
 from bench.bls import tokens
 from bench.bls.in_flight import BLOCK, Costs, PrefixCache, Row, StepLimits, choose, step_seconds
 
+pytestmark = pytest.mark.nightly
+
 COSTS = Costs(12.0, per_sequence=0.05, per_draft_token=0.5, per_prefill_token=0.01)
 
 

@@ -12,6 +12,8 @@ from bench.bls.measure import Point
 from bench.bls.report import Run
 from bench.bls.simulate import Outcome
 
+pytestmark = pytest.mark.nightly
+
 PAIR = Pair(Costs(2.0), Costs(12.0))
 
 

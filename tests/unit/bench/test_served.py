@@ -21,6 +21,8 @@ from reference_llm.llmapi.llm_args import LlmArgs
 from tandem_serving.requests.tokenizer import Tokenizer
 from triton.bls_client import PAIR
 
+pytestmark = pytest.mark.nightly
+
 NOTHING = Counters({"target": 0.0, "draft": 0.0}, {"target": 0, "draft": 0}, 0.0, 0, 0, [0.0, 0.0, 0.0])
 
 

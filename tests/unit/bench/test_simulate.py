@@ -8,6 +8,8 @@ from bench.bls.in_flight import Costs, Pair, StepLimits
 from bench.bls.prompts import Kind
 from bench.bls.simulate import Job, Window, Workload
 
+pytestmark = pytest.mark.nightly
+
 FREE_PROMPTS = Pair(Costs(2.0), Costs(12.0))
 K = 4
 

@@ -13,6 +13,8 @@ from cluster import binaries
 
 from .conftest import NAMESPACED, Helm, Values
 
+pytestmark = pytest.mark.nightly
+
 EXCEPTIONS = {
     "container-resources": "No CPU limit: throttling would delay the Lease's renewal, and answers to autoscalers.",
     "container-ephemeral-storage-request-and-limit": "The root file system is read-only, and no volume is on the"

@@ -147,6 +147,15 @@ def test_a_folder_is_missed_by_our_container_alone() -> None:
     assert [bool(each) for each in missed] == [False, True]
 
 
+def test_a_folder_is_missed_at_the_start_of_the_container_that_missed_it() -> None:
+    """Its end, which may come after the folder was filled again, would count as another loss."""
+    gone = f"/cache/models/{'a' * 32} is gone from the cache volume"
+    end = {"exitCode": 1, "message": gone, "startedAt": FIRST, "finishedAt": LATER}
+    container = {"name": names.CONTAINER, "state": {"terminated": end}}
+    pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": [container]}}
+    assert observed_of(pod).gone == {f"/cache/models/{'a' * 32}": FIRST}
+
+
 WORKLOADS = [
     ("Deployment", 1, True),
     ("Deployment", 0, False),

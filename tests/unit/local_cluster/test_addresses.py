@@ -10,6 +10,8 @@ import pytest
 from cluster.addresses import CLUSTERS, REAL_NODES, Addresses, Network, choose, parse_routes, shown
 from cluster.errors import ClusterError
 
+pytestmark = pytest.mark.nightly
+
 CHOICES = [
     pytest.param([], [], [], 0, id="nothing in the way: the first"),
     pytest.param([0, 1], [], [], 2, id="numbers of other clusters are passed over"),

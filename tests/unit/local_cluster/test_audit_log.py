@@ -8,6 +8,8 @@ import pytest
 
 from integration.conftest import AuditLog
 
+pytestmark = pytest.mark.nightly
+
 
 def line(name: str, seconds: float) -> str:
     """An entry of a request that was received so many seconds from now."""

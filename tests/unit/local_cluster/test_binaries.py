@@ -11,6 +11,8 @@ from cluster import binaries
 from cluster.binaries import GO_DIR, TOOLS, Tool
 from cluster.errors import ClusterError
 
+pytestmark = pytest.mark.nightly
+
 GO_MODS = [
     pytest.param("require example.com/a v1.2.3\n", "v1.2.3", id="on one line"),
     pytest.param("require (\n\texample.com/b v9.9.9\n\texample.com/a v0.4.0 // indirect\n)\n", "v0.4.0", id="block"),

@@ -9,6 +9,8 @@ import pytest
 
 from cluster import cgroups
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

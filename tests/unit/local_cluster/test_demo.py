@@ -16,6 +16,8 @@ from cluster.kubeconfig import Kubectl
 from cluster.others import Other
 from support.programs import Programs
 
+pytestmark = pytest.mark.nightly
+
 REPOSITORY = Path(__file__).parents[3]
 
 

@@ -13,6 +13,8 @@ import pytest
 from cluster import files, images
 from cluster.errors import ClusterError
 
+pytestmark = pytest.mark.nightly
+
 
 def test_a_file_is_not_touched_when_it_is_as_it_should_be(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "file"

@@ -12,6 +12,8 @@ from cluster.kubeconfig import Kubectl
 from cluster.others import Image, Other
 from support.programs import Programs
 
+pytestmark = pytest.mark.nightly
+
 CONFIG = {
     "current-context": "kind-mine",
     "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443"}}],

@@ -13,6 +13,8 @@ from cryptography.exceptions import InvalidSignature
 from cluster import pki
 from cluster.kubeconfig import Access
 
+pytestmark = pytest.mark.nightly
+
 
 def _read(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(path.read_bytes())

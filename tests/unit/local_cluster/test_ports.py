@@ -8,8 +8,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from cluster.addresses import CLUSTERS, Addresses
 from cluster.ports import free_port
+
+pytestmark = pytest.mark.nightly
 
 EPHEMERAL = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
 

@@ -16,6 +16,8 @@ import pytest
 from cluster.errors import ClusterError
 from cluster.processes import MARKER, ProcessTable, Program, start_of, tail, wait_until
 
+pytestmark = pytest.mark.nightly
+
 SLEEP = Program("sleeper", ("/bin/sleep", "1000"))
 
 

@@ -13,6 +13,8 @@ import pytest
 from cluster.errors import ClusterError
 from cluster.reader import Reader
 
+pytestmark = pytest.mark.nightly
+
 ROLES = {
     "items": [
         {

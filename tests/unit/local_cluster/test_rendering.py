@@ -14,6 +14,8 @@ from cluster.cli import parse_pairs
 from cluster.controlplane import BINARIES, ControlPlane
 from cluster.state import NodeSpec
 
+pytestmark = pytest.mark.nightly
+
 AT = Addresses(3)
 
 

@@ -12,6 +12,8 @@ from cluster import state
 from cluster.errors import ClusterError
 from cluster.state import NodeSpec, State
 
+pytestmark = pytest.mark.nightly
+
 GOOD = [
     pytest.param("real", NodeSpec("real", 1), id="one is meant when no number is said"),
     pytest.param("real:2", NodeSpec("real", 2), id="several real nodes"),

@@ -10,6 +10,8 @@ from builder.engines import DockerLike, Engine
 from builder.errors import BuildError
 from release import bases, cli
 
+pytestmark = pytest.mark.nightly
+
 REPOSITORY = Path(__file__).parents[3]
 OLD, NEW = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 

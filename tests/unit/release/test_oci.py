@@ -12,6 +12,8 @@ from builder.errors import BuildError
 from release import oci
 from support import docker_archives
 
+pytestmark = pytest.mark.nightly
+
 LAYERS = [{"etc/a": "one"}, {"etc/b": "two"}]
 LABELS = {"org.opencontainers.image.version": "1.2.3"}
 

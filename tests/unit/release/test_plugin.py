@@ -11,6 +11,8 @@ import yaml
 from builder.errors import BuildError
 from release import plugin, signature
 
+pytestmark = pytest.mark.nightly
+
 PACKAGE = "import sys\nprint(sys.argv[1:], sys.version_info[:2])\n"
 
 

@@ -16,6 +16,8 @@ from release.publish import publish
 
 from .conftest import NAMES, SOURCE
 
+pytestmark = pytest.mark.nightly
+
 
 def digests(released: Path) -> dict[str, str]:
     return {name: oci.digest(released / "images" / name) for name in NAMES}

@@ -8,6 +8,8 @@ import pytest
 from release import oci, sbom
 from support import docker_archives
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[3]
 
 

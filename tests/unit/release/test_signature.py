@@ -9,6 +9,8 @@ import pytest
 from builder.errors import BuildError
 from release import signature
 
+pytestmark = pytest.mark.nightly
+
 P256 = ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
 
 

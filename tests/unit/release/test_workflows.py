@@ -16,7 +16,7 @@ def steps(workflow: Path) -> list[dict[str, Any]]:
     document = yaml.safe_load(workflow.read_text(encoding="utf-8"))
     # YAML 1.1 reads the key `on` as true.
     assert document.keys() >= {"name", True, "permissions", "jobs"}
-    return [step for job in document["jobs"].values() for step in job["steps"]]
+    return [step for job in document["jobs"].values() for step in job.get("steps", [])]
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
@@ -33,5 +33,8 @@ def test_steps_run_targets_and_variables_that_exist(workflow: Path) -> None:
 
 def test_they_run_the_tests_and_the_release() -> None:
     run = {workflow.stem: [step.get("run", "") for step in steps(workflow)] for workflow in WORKFLOWS}
-    assert "make test" in run["ci"]
+    assert {"make test", "make nightly"} <= set(run["ci"])
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text(encoding="utf-8"))["jobs"]
+    assert release["nightly"]["uses"] == "./.github/workflows/ci.yaml", "which runs `make nightly` where it is called"
+    assert release["release"]["needs"] == "nightly"
     assert [line.split()[1] for line in run["release"] if line.startswith("make ")] == ["release", "publish"]

@@ -10,6 +10,8 @@ import pytest
 from support.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 
+pytestmark = pytest.mark.nightly
+
 CHEAP = Engines()
 SHARED = Engines(devices="shared")
 # Verified positions cost as much as on a busy device: the target alone wins at load.
