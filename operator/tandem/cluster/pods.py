@@ -53,9 +53,9 @@ def task_pod(pod: Object, waits_for: Problem | None = None) -> TaskPod:
 
 
 def gone(pods: Iterable[Object]) -> dict[str, str]:
-    """Folders of the cache volume that pods which do not serve missed, and when the newest of them started (RFC 3339 in
-    UTC). A server looks for them after it has started, and may end long after: one that started before a folder was
-    there, and ended later, says nothing about it."""
+    """Folders of the cache volume that pods which do not serve missed, and when the newest of these pods' containers
+    started (RFC 3339 in UTC). A server looks for a folder after it has started, and may end long after: one that
+    started before the folder was there says nothing about it."""
     missed: dict[str, str] = {}
     for pod in pods:
         container = our_container(pod)
