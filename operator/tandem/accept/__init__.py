@@ -38,6 +38,8 @@ class Accepted:
 
     engine: Engine
     warnings: tuple[str, ...] = ()
+    verified: bool = True
+    """Whether Tandem's tests ran the image on its hardware."""
 
     @property
     def profile(self) -> Profile:
@@ -76,7 +78,8 @@ def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
     if refusal := autoscaling_rules.refusal(spec, settings):
         return refusal
     warnings = (*profile_rules.WARNINGS, *engine.warnings, *WARNINGS)
-    return Accepted(engine, tuple(text for warn in warnings if (text := warn(spec, engine))))
+    told = tuple(text for warn in warnings if (text := warn(spec, engine)))
+    return Accepted(engine, told, profile_rules.is_verified(spec, engine))
 
 
 def _rules(engine: Engine) -> tuple[Rule, ...]:

@@ -60,6 +60,9 @@ def _image(spec: ServiceSpec, engine: Engine) -> Refusal | None:
 
 
 def _warn_security(spec: ServiceSpec, engine: Engine) -> str | None:
+    # A profile without GPUs is for trials.
+    if spec.serving.access.sources or not engine.profile.gpus:
+        return None
     version = triton_release(spec, engine.profile)
     if version and release(version) >= release(_SECURITY_FLOOR):
         return None
@@ -70,13 +73,9 @@ def _warn_security(spec: ServiceSpec, engine: Engine) -> str | None:
     )
 
 
-def _warn_unverified(spec: ServiceSpec, engine: Engine) -> str | None:
-    if engine.profile.verified and not own_image(spec, engine.profile):
-        return None
-    return (
-        f"{_place(spec, engine.profile)} is not verified: Tandem's tests never ran it on its hardware; try your"
-        " models on it before you rely on it"
-    )
+def is_verified(spec: ServiceSpec, engine: Engine) -> bool:
+    """Whether the image that serves is one that Tandem's tests ran on its hardware."""
+    return engine.profile.verified and not own_image(spec, engine.profile)
 
 
 def _place(spec: ServiceSpec, profile: Profile) -> str:
@@ -86,4 +85,4 @@ def _place(spec: ServiceSpec, profile: Profile) -> str:
 
 
 RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel, _image)
-WARNINGS: tuple[Warn, ...] = (_warn_security, _warn_unverified)
+WARNINGS: tuple[Warn, ...] = (_warn_security,)

@@ -167,7 +167,8 @@ def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
             typer.secho(fault, fg=typer.colors.RED, err=True)
         if one.accepted:
             _warn(one.name, one.accepted.warnings)
-            typer.echo(f"{one.name}: accepted, profile {one.accepted.profile.name}")
+            verified = "" if one.accepted.verified else " (not verified: Tandem's tests never ran it on its hardware)"
+            typer.echo(f"{one.name}: accepted, profile {one.accepted.profile.name}{verified}")
     if any(one.faults for one in judged):
         raise typer.Exit(1)
 

@@ -195,7 +195,10 @@ def _reasons(service: SpeculativeInferenceService, decision: Decision, rollout: 
     kind = ConditionType.SPEC_ACCEPTED
     if decision.refusal:
         return [Finding(kind, "False", decision.refusal.reason, decision.refusal.message), available(rollout)]
-    message = "; ".join([f"profile {service.spec.runtime.profile} can run it", *decision.warnings])
+    can = f"profile {service.spec.runtime.profile} can run it"
+    if not decision.verified:
+        can += " (not verified: Tandem's tests never ran this image on its hardware)"
+    message = "; ".join([can, *decision.warnings])
     reason = SpecReason.ACCEPTED_WITH_WARNINGS if decision.warnings else SpecReason.ACCEPTED
     tasks = [_task_finding(each, decision) for each in decision.conditions]
     return [Finding(kind, "True", reason, message), *tasks, available(rollout)]

@@ -45,6 +45,8 @@ class Decision:
     """What runs the spec; of one that is refused, what serves."""
     warnings: tuple[str, ...] = ()
     """What the user should know of a spec that is accepted."""
+    verified: bool = True
+    """Whether Tandem's tests ran the image on its hardware."""
     known: Mapping[str, Revision] = field(default_factory=dict)
     """The revisions that are there and may still be wanted, by digest; none of a spec that is refused."""
     revision: Revision | None = None
@@ -101,6 +103,7 @@ def _decide(
     decision = Decision(
         engine=accepted.engine,
         warnings=_warnings(service, accepted, observed),
+        verified=accepted.verified,
         known=known.all,
         revision=choice.revision,
         steps=choice.steps,

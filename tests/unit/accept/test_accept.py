@@ -158,12 +158,6 @@ def test_an_affinity_that_is_none_is_refused(node: object, path: str, settings: 
     assert found.message.startswith(f"placement.affinity.{path} is not of the form that a PodSpec has: ")
 
 
-OLD_TRITON = (
-    "profile 'reference' has Triton 24.10: releases before 26.07 have known vulnerabilities; write a newer profile or"
-    " image, or allow only trusted clients to connect (serving.access.from)"
-)
-
-
 @pytest.mark.parametrize(("strategy", "warned"), [("Surge", False), ("Replace", True)])
 def test_downtime_is_warned_of(strategy: str, warned: bool, settings: Settings) -> None:
     accepted = accept(parse(QUICKSTART, rollout={"strategy": strategy}).spec, settings)
@@ -172,14 +166,14 @@ def test_downtime_is_warned_of(strategy: str, warned: bool, settings: Settings) 
         " downtime until the new ones answer"
     )
     assert isinstance(accepted, Accepted)
-    assert accepted.warnings == (OLD_TRITON, *((text,) if warned else ()))
+    assert accepted.warnings == ((text,) if warned else ())
 
 
 def test_accepted(settings: Settings) -> None:
     profile = settings.profile("reference")
     assert profile is not None
     spec = parse(QUICKSTART).spec
-    assert accept(spec, settings) == Accepted(engine_of(spec, profile), (OLD_TRITON,))
+    assert accept(spec, settings) == Accepted(engine_of(spec, profile))
 
 
 def write(folder: Path, text: str) -> Path:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.services import parse
+from support.services import QUICKSTART, parse
 from tandem.accept import Accepted, Refusal, accept, refusals
 from tandem.settings import Settings
 
@@ -337,6 +337,20 @@ def test_an_old_triton_is_warned_about(
         )
 
 
+@pytest.mark.parametrize(
+    ("profile", "more", "warned"),
+    [
+        ("torch", {}, True),
+        ("torch", {"serving": {"access": {"from": [{"podSelector": {}}]}}}, False),  # only trusted clients connect
+        ("reference", {}, False),  # for trials
+    ],
+)
+def test_whose_old_triton_is_no_danger(profile: str, more: dict[str, Any], warned: bool, settings: Settings) -> None:
+    accepted = accept(parse(QUICKSTART, runtime__profile=profile, **more).spec, settings)
+    assert isinstance(accepted, Accepted)
+    assert any("known vulnerabilities" in warning for warning in accepted.warnings) is warned
+
+
 def test_an_image_of_the_services_own_is_looked_at(settings: Settings) -> None:
     """For what an old Triton loses, too."""
     change = COLLECTING | {"runtime__image": "nvcr.io/nvidia/tritonserver:25.03-trtllm-python-py3"}
@@ -346,21 +360,20 @@ def test_an_image_of_the_services_own_is_looked_at(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verified", "instead", "warned"),
+    ("verified", "instead", "wanted"),
     [
-        (True, "", None),
-        (False, "", "profile 'trtllm-26.07' is not verified"),
-        (True, "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3", None),
-        (True, "registry.example/own:1", "runtime.image registry.example/own:1 is not verified"),
+        (True, "", True),
+        (False, "", False),
+        (True, "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3", True),
+        (True, "registry.example/own:1", False),
     ],
 )
-def test_what_never_ran_is_warned_about(verified: bool, instead: str, warned: str | None, settings: Settings) -> None:
+def test_what_never_ran_is_not_verified(verified: bool, instead: str, wanted: bool, settings: Settings) -> None:
     profiles = [p.model_copy(update={"verified": verified}) for p in settings.profiles]
     spec = parse(BASE, **({"runtime__image": instead} if instead else {})).spec
     accepted = accept(spec, settings.model_copy(update={"profiles": profiles}))
     assert isinstance(accepted, Accepted)
-    rest = ": Tandem's tests never ran it on its hardware; try your models on it before you rely on it"
-    assert [w for w in accepted.warnings if "verified" in w] == ([f"{warned}{rest}"] if warned else [])
+    assert accepted.verified is wanted
 
 
 def test_the_reference_profile_names_its_old_triton(settings: Settings) -> None:
