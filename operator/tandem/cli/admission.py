@@ -2,9 +2,10 @@
 unknown fields, CEL rules. Types and bounds are pydantic's to check, from the same source."""
 
 import copy
+import difflib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -45,8 +46,8 @@ class ManifestProblem(NamedTuple):
 
 
 def problems(manifest: dict[str, Any], *, fits: bool = True) -> list[ManifestProblem]:
-    """What the API server would refuse in a manifest, besides types and bounds. `fits`: those are right; else rules
-    that cannot be evaluated are left out."""
+    """What the API server would refuse in a manifest, besides types and bounds. `fits`: those are right; else it
+    evaluates no rules, and neither does this."""
     schema = _schema()
     return [*_of_metadata(manifest["metadata"]), *_problems(_defaulted(manifest, schema), schema, (), fits)]
 
@@ -122,16 +123,15 @@ def _child(schema: Schema, key: str) -> Schema:
 
 
 def _problems(data: Any, schema: Schema, path: tuple[str | int, ...], fits: bool) -> Iterator[ManifestProblem]:
-    for rule in schema.get("x-kubernetes-validations", []):
-        if not _holds(rule["rule"], data, fits):
+    for rule in schema.get("x-kubernetes-validations", []) if fits else []:
+        if not holds(rule["rule"], data):
             yield ManifestProblem(path, rule["message"])
     if isinstance(data, dict):
         closed = "properties" in schema and OPEN not in schema
         for key, value in data.items():
             if closed and key not in schema["properties"]:
-                yield ManifestProblem(
-                    (*path, key), why_not((*path, key)) or "unknown field: check its spelling, or remove it"
-                )
+                known = schema["properties"]
+                yield ManifestProblem((*path, key), why_not((*path, key)) or f"unknown field: {_meant(key, known)}")
             else:
                 yield from _problems(value, _child(schema, key), (*path, key), fits)
     elif isinstance(data, list):
@@ -139,10 +139,18 @@ def _problems(data: Any, schema: Schema, path: tuple[str | int, ...], fits: bool
             yield from _problems(item, schema.get("items", {}), (*path, index), fits)
 
 
-def _holds(rule: str, data: Any, fits: bool) -> bool:
-    try:
-        return bool(_cel()(rule, {"self": data}))
-    except (LookupError, RuntimeError, TypeError, ValueError):  # of a part that is missing, or of another type
-        if fits:
-            raise
-        return True
+def holds(rule: str, data: Any) -> bool:
+    """What a CEL rule makes of `data`, its `self`."""
+    return bool(_cel()(rule, {"self": data}))
+
+
+def similar(word: str, known: Iterable[str]) -> str:
+    """The known words that a misspelt one resembles: `A`, or `A or B`; empty where none does."""
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=2, cutoff=0.8)
+    return " or ".join(by_lower[each] for each in found)
+
+
+def _meant(key: str, known: Iterable[str]) -> str:
+    likely = similar(key, known)
+    return f"did you mean {likely}?" if likely else "check its spelling, or remove it"

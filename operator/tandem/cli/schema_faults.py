@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tandem.cli.admission import ManifestProblem, schema_of
+from tandem.cli.admission import ManifestProblem, schema_of, similar
 
 PATTERNS = {
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "a name of lower-case letters, digits, '-' and '.', such as my-secret",
@@ -32,6 +32,8 @@ def problem(error: Mapping[str, Any]) -> ManifestProblem:
     if error["type"] == "missing":
         return ManifestProblem(path, f"missing: write {_wanted(schema)}")
     value, kind = error["input"], schema.get("type")
+    if isinstance(value, str) and (likely := similar(value, map(str, schema.get("enum", ())))):
+        return ManifestProblem(path, f"{_shown(value)} is not allowed: did you mean {likely}?")
     quotes = ""
     if kind == "string" and isinstance(value, bool | int | float):
         quotes = " (put it in quotes)"

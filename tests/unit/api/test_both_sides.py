@@ -157,8 +157,12 @@ def test_roots_have_one_grammar(text: str, taken: bool) -> None:
 
 def refused(uri: str) -> list[ManifestProblem]:
     """What the resource's rules say of it."""
-    spec = {"target": {"model": {"uri": uri}}}
-    found = problems(without_nulls({"metadata": {"name": "x"}, "spec": spec}), fits=False)
+    spec = {
+        "runtime": {"mode": "LLMAPI", "profile": "p"},
+        "target": {"model": {"uri": uri}},
+        "speculation": {"decodingType": "None"},
+    }
+    found = problems(without_nulls({"metadata": {"name": "x"}, "spec": spec}))
     rules = {rule.message for rule in Source.cel}
     return [each for each in found if each.path == ("spec", "target", "model") and each.message in rules]
 
