@@ -10,39 +10,47 @@ from tandem.cli.generate import MaxTokens, Name, Prompts, Temperature, Url, Wait
 from tandem.cli.options import Namespace, in_a_folder
 
 HELP = (
-    "Measure what speculation is worth on a service, with your own prompts.\n\n"
-    "Streams in a closed loop, with speculation and by the target alone in turn, at each load; the speed-up is the"
-    " median over pairs of windows. With a draft model in mode BLS the service itself runs the target alone"
-    " (num_draft_tokens 0). Else (mode LLMAPI, and types that live in the engine) another service has to: --base"
-    " makes one for as long as it takes, the same with decodingType None, on GPUs of its own; --against names one"
-    " that is there.\n\n"
-    "Each window begins with the first prompt again, so that both sides answer the same. An engine that reuses the KV"
-    " cache (enableBlockReuse, the default) knows the prompts then: new ones take longer to their first token. And"
-    " n-grams of a public pool (nGram.isPublicPool, the default) know the answers: false measures those to new"
-    " prompts.\n\n"
-    "A service by name is reached through kubectl port-forward, which costs both sides the same; --url from within"
-    " the cluster is nearer.\n\n"
-    "With --record the result is written into the ConfigMap NAME-benchmark, which goes with the service: its status"
-    " then has the speed-up for as long as this revision serves."
+    "Measure what speculation gains on a service, with your own prompts.\n\n"
+    "The command streams requests in a closed loop at each load, in turn with and without speculation. The"
+    " speed-up is the median over pairs of windows. With a draft model in mode BLS, the service itself can run"
+    " only its target (num_draft_tokens 0). In mode LLMAPI, and where drafts come from the engine, you need a"
+    " second service: --base creates one with decodingType None for the measurement, on GPUs of its own; --against"
+    " names an existing one.\n\n"
+    "Each window starts with the first prompt again, so both sides answer the same prompts. If the engine reuses"
+    " its KV cache (enableBlockReuse, the default), it has seen them before: the first token of a new prompt takes"
+    " longer. If n-grams come from a public pool (nGram.isPublicPool, the default), it has seen the answers too:"
+    " set it to false to measure new prompts.\n\n"
+    "A service given by name is reached through kubectl port-forward, which slows both sides equally. Inside the"
+    " cluster, use --url.\n\n"
+    "--record writes the result to the ConfigMap NAME-benchmark, which is deleted with the service. The service's"
+    " status shows this speed-up as long as the revision serves."
 )
 EXIT_CODES = (
     "Exit codes: 0 done, whatever the verdict; 1 a service cannot be used, or refused a request; 2 wrong options;"
-    " 3 no verdict: no request ended, or the other service speculates too; 130 interrupted."
+    " 3 no verdict: no request completed, or the other service speculates too; 130 interrupted."
 )
 
-Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs the target alone, to compare with.")]
-AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
+Against = Annotated[str, typer.Option(metavar="NAME", help="Service without a draft to compare with.")]
+AgainstUrl = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Triton gRPC endpoint of that service, instead of its name.")
+]
 Base = Annotated[
     bool,
-    typer.Option("--base", help="Make NAME-base, the target alone, compare with it, and delete it."),
+    typer.Option(
+        "--base", help="Create NAME-base, the same service without a draft, compare with it, and delete it."
+    ),
 ]
-Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at a time; may be repeated. 1, 4 and 16.")]
-Seconds = Annotated[float, typer.Option(min=1, help="Length of a window.")]
+Streams = Annotated[
+    list[int] | None, typer.Option(min=1, help="Requests at a time; may be repeated (default: 1, 4 and 16).")
+]
+Seconds = Annotated[float, typer.Option(min=1, help="Length of a window, in seconds.")]
 WarmUp = Annotated[float, typer.Option(min=0, help="Seconds of load before each window.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Pairs of windows at each load.")]
 Record = Annotated[
     bool,
-    typer.Option("--record", help="Write the result into the ConfigMap NAME-benchmark, for the service's status."),
+    typer.Option(
+        "--record", help="Write the result to the ConfigMap NAME-benchmark, from which the service's status takes it."
+    ),
 ]
 Json = Annotated[
     Path | None,
@@ -53,7 +61,7 @@ Json = Annotated[
         writable=True,
         allow_dash=True,
         callback=in_a_folder,
-        help="Write the result as JSON, too; - to standard output, in the table's place.",
+        help="Write the result as JSON as well; - writes it to standard output instead of the table.",
     ),
 ]
 Plot = Annotated[
@@ -64,7 +72,7 @@ Plot = Annotated[
         dir_okay=False,
         writable=True,
         callback=in_a_folder,
-        help="Draw the result, too: an SVG.",
+        help="Draw the result as SVG as well.",
     ),
 ]
 

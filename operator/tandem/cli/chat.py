@@ -10,14 +10,19 @@ from tandem.cli.options import WAIT_HELP
 
 HELP = (
     "Chat with a service over its OpenAI endpoint, through kubectl's port-forward.\n\n"
-    "On a terminal it is a conversation: Ctrl-C ends an answer, Ctrl-D the chat. With a message, or one on standard"
-    " input, it is one answer. Speed and accepted draft tokens stand dim below each."
+    "On a terminal you have a conversation: Ctrl-C stops an answer, Ctrl-D ends the chat. With a message, or with"
+    " one on standard input, you get one answer. Below each answer, speed and accepted draft tokens are shown dim."
 )
 EXIT_CODES = "Exit codes: 0 done; 1 the service cannot be used, or refused; 2 wrong options; 130 interrupted."
 
 Name = Annotated[str, typer.Argument(help="SpeculativeInferenceService in the cluster of the current kubeconfig.")]
-Text = Annotated[list[str] | None, typer.Argument(metavar="[MESSAGE]...", help="One message, instead of a chat.")]
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
+Text = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MESSAGE]...", help="Send this message and exit, instead of starting a chat."),
+]
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Namespace of the service (default: the context's).")
+]
 Url = Annotated[str, typer.Option(help="Base URL of an endpoint, such as http://host:9000/v1, instead of a service.")]
 Wait = Annotated[
     float,
@@ -25,15 +30,16 @@ Wait = Annotated[
 ]
 System = Annotated[str, typer.Option(help="The system message.")]
 MaxTokens = Annotated[
-    int | None, typer.Option(min=1, help="Tokens of an answer, at most; the model's limit if absent.")
+    int | None, typer.Option(min=1, help="Maximum number of tokens of an answer (default: the model's limit).")
 ]
 Temperature = Annotated[float | None, typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.")]
 ApiKey = Annotated[
-    str, typer.Option(envvar="TANDEM_API_KEY", show_default=False, help="A key of serving.openAI.apiKeySecret.")
+    str,
+    typer.Option(envvar="TANDEM_API_KEY", show_default=False, help="An API key from serving.openAI.apiKeySecret."),
 ]
 Ca = Annotated[
     Path | None,
-    typer.Option(help="Certificates (PEM) that are trusted; without, over a port-forward, none is asked for."),
+    typer.Option(help="Trusted certificates (PEM). Without it, the certificate is not checked over a port-forward."),
 ]
 
 

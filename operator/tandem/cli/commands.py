@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 EXIT_TROUBLE = 2
 """Of `diff`: kubectl's convention, whose 1 is a difference."""
 APPLY_CODES = (
-    "Exit codes: 0 applied, and Ready with --wait; 1 a fault, or not Ready; 2 wrong options; 130 interrupted."
+    "Exit codes: 0 applied (and Ready, with --wait); 1 a fault, or not Ready; 2 wrong options; 130 interrupted."
 )
-DOCTOR_CODES = "Exit codes: 0 nothing fails, though there may be warnings; 1 something does; 2 wrong options."
-DIFF_CODES = "Exit codes, as of kubectl diff: 0 nothing would change; 1 something would; 2 it cannot be found out."
-STATUS_CODES = "Exit codes: 0 Ready; 1 it cannot be read; 2 wrong options; 3 not Ready, or any of several is not."
+DOCTOR_CODES = "Exit codes: 0 no check failed (warnings are possible); 1 a check failed; 2 wrong options."
+DIFF_CODES = "Exit codes, as for kubectl diff: 0 nothing would change; 1 something would change; 2 an error."
+STATUS_CODES = "Exit codes: 0 Ready; 1 an error; 2 wrong options; 3 a service is not Ready."
 
-Force = Annotated[bool, typer.Option("--force-conflicts", help="Take over fields that other managers have set.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Until each service is Ready, and its rollout complete.")]
-Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Of --wait.")]
+Force = Annotated[bool, typer.Option("--force-conflicts", help="Take over fields that other managers own.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until each service is Ready and its rollout is complete.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long --wait waits.")]
 
 
 @on_cluster
@@ -47,10 +47,10 @@ def apply(
     timeout: Timeout = 3600,
     force: Force = False,
 ) -> None:
-    """Check resources as `tandem validate` does, and apply them server-side; objects of other kinds, too.
+    """Check resources as `tandem validate` does, and apply them server-side. Other kinds of objects are applied too.
 
-    Services are checked by the settings of the cluster's operator where they can be read. With --wait each stage is
-    shown as it is passed, and downloads and engine builds with how far they are.
+    Services are checked against the settings of the cluster's operator if you may read them. With --wait the command
+    shows each stage as it completes, and the progress of downloads and engine builds.
     """
     from tandem.cli import apply as applying
 
@@ -81,11 +81,11 @@ def _wait(services: "list[Object]", seconds: float) -> None:
 
 @on_cluster
 def diff(files: ResourceFiles, namespace: Namespace = None, settings: OperatorSettings = None) -> None:
-    """Show what applying resources would change: of themselves, and of the services' children; nothing is changed.
+    """Show what applying resources would change in them and in the services' children. Nothing is changed.
 
-    The API server works out both, by dry runs of server-side apply: that takes the right to patch them. A service's
-    line on standard error reports whether its pods roll. Of children that would be deleted that line names workload
-    and autoscaler.
+    The API server computes both by dry runs of server-side apply, so you need the right to patch them. For each
+    service, a line on standard error says whether its pods roll, and names a workload or autoscaler that would be
+    deleted.
     """
     from tandem.cli import apply as applying
     from tandem.cli import diff as differing
@@ -106,20 +106,18 @@ def diff(files: ResourceFiles, namespace: Namespace = None, settings: OperatorSe
 @on_cluster
 def doctor(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A service to look at, too.", autocompletion=service_names)
+        str, typer.Argument(metavar="NAME", help="A service to check as well.", autocompletion=service_names)
     ] = "",
     namespace: Namespace = None,
     settings: OperatorSettings = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Check whether the cluster has what Tandem needs, and a service what it names; with what to do where not.
+    """Check whether the cluster has what Tandem and a service need, and say what to do where it does not.
 
-    Kubernetes, the CRD, the operator, the custom metrics API, KEDA, Prometheus, storage, GPUs, quotas and your own
-    rights; of a service its conditions, Secrets, ConfigMaps, pull secrets, cache claim, and nodes for its GPUs. What
-    you may not read, and what works less well, is a warning.
-
-    Exit codes: 0 no failure, and with --strict no warning; 1 a failure, or a fault; 2 wrong options.
+    The command checks Kubernetes, the CRD, the operator, the custom metrics API, KEDA, Prometheus, storage, GPUs,
+    quotas and your own rights. For a service it also checks its conditions, Secrets, ConfigMaps, pull secrets, cache
+    claim, and nodes for its GPUs. It warns of what you may not read, and of what works less well.
     """
     from tandem.cli import words
     from tandem.cli.doctor import report
@@ -140,11 +138,11 @@ def doctor(
 def logs(
     name: ServiceName,
     namespace: Namespace = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Lines as they come, of new pods too.")] = False,
-    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")] = False,
-    tail: Annotated[int, typer.Option(min=-1, help="Last lines of each container; -1 for all.")] = 100,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Stream new lines, also from new pods.")] = False,
+    previous: Annotated[bool, typer.Option("-p", "--previous", help="Show the run before the last restart.")] = False,
+    tail: Annotated[int, typer.Option(min=-1, help="Lines to show from the end of each log; -1 shows all.")] = 100,
 ) -> None:
-    """Show the logs of all pods of a service and of its Jobs, those that fail first."""
+    """Show the logs of a service's pods and Jobs, failing ones first."""
     from rich.text import Text
 
     from tandem.cli import logs as pod_logs
@@ -166,7 +164,7 @@ def logs(
 
 @on_cluster
 def events(name: ServiceName, namespace: Namespace = None) -> None:
-    """Show the events of a service and of its children, those that are gone too, the oldest first."""
+    """Show the events of a service and its children, oldest first; children that are gone are included."""
     from tandem.cli import events as listing
     from tandem.cli import words
 
@@ -182,9 +180,9 @@ def status(
     everywhere: Everywhere = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas.
+    """Show one service: conditions, pods, what speculation gains, and why it has this many replicas.
 
-    Without a name: the services of the namespace, or of all with -A, each with its state.
+    Without a name, list the services of the namespace (with -A, of all namespaces) and their state.
     """
     if name and everywhere:
         raise typer.BadParameter("give a service's name, or -A for all services")
@@ -222,15 +220,13 @@ def _show_all(namespace: str | None, everywhere: bool, output: Format) -> "list[
 def top(
     namespace: Namespace = None,
     everywhere: Everywhere = False,
-    watch: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
-    ] = None,
+    watch: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Refresh at this interval.")] = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show services with their load and what speculation is worth, the busiest first.
+    """Show services with their load and what speculation gains, busiest first.
 
-    RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
-    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns, -o wide all.
+    RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API. The other columns come
+    from status; AGE is the age of its figures. A narrow terminal shows fewer columns; -o wide shows all.
     """
     from tandem.cli import top as board
     from tandem.cli import words

@@ -10,30 +10,37 @@ from tandem.cli.generate import Name, Url, Wait
 from tandem.cli.options import Namespace, in_a_folder
 
 HELP = (
-    "Try a service on your own cluster and image, and write a report that can be sent back.\n\n"
-    "Greedy text with speculation against the target alone at 1, 4 and 16 rows at once, samples with a seed, a mix,"
-    " long contexts, clients that leave, stop words; and whether pods and counters of faults stay as they were. The"
-    " service should have no other clients meanwhile.\n\n"
-    "With a draft model in mode BLS the service itself runs the target alone. Else give --against a service of"
-    " decodingType None that is otherwise the same; without it only equality between one row and many is tried.\n\n"
-    "The report holds versions, hardware, outcomes and our own prompts, and no names of yours:"
+    "Test a service on your own cluster and image, and write a report that you can send back.\n\n"
+    "The cases compare greedy text with speculation to the target's own at 1, 4 and 16 rows at once, and try"
+    " seeded samples, a mix of requests, long contexts, clients that leave, and stop words. They also check that"
+    " pods and error counters stay as they were. Keep other clients away from the service meanwhile.\n\n"
+    "With a draft model in mode BLS, the service itself can run only its target. Otherwise give --against a"
+    " service that differs only in decodingType None. Without it, the command only compares one row with many.\n\n"
+    "The report contains versions, hardware, outcomes and Tandem's own prompts, and none of your names:"
     " docs/how-to/conformance.md."
 )
 EXIT_CODES = (
     "Exit codes: 0 nothing broke; 1 a case broke, or the service cannot be used; 2 wrong options; 130 interrupted."
 )
 
-Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs the target alone, to compare with.")]
-AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
-Minutes = Annotated[float, typer.Option(min=0, help="Repeat the mix for so long after the cases, such as 60.")]
-Cases = Annotated[
-    list[str] | None, typer.Option("--case", help="One case alone, by its name in the report; may be repeated.")
+Against = Annotated[str, typer.Option(metavar="NAME", help="Service without a draft to compare with.")]
+AgainstUrl = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Triton gRPC endpoint of that service, instead of its name.")
 ]
-MaxTokens = Annotated[int, typer.Option(min=4, help="Tokens of each completion, at most.")]
+Minutes = Annotated[
+    float, typer.Option(min=0, help="After the cases, repeat a mix of them for this many minutes, such as 60.")
+]
+Cases = Annotated[
+    list[str] | None, typer.Option("--case", help="Run only this case, named as in the report; may be repeated.")
+]
+MaxTokens = Annotated[int, typer.Option(min=4, help="Maximum number of tokens of each completion.")]
 ReportFile = Annotated[
     Path | None,
     typer.Option(
-        "--report", metavar="FILE", callback=in_a_folder, help="JSON for sending back; - for standard output."
+        "--report",
+        metavar="FILE",
+        callback=in_a_folder,
+        help="Write the report as JSON; - writes it to standard output.",
     ),
 ]
 

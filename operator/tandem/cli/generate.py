@@ -9,9 +9,10 @@ import typer
 from tandem.cli.options import WAIT_HELP, Namespace, service_names
 
 HELP = (
-    "Stream completions from a service, with their speed and how many draft tokens were accepted.\n\n"
-    "On a terminal the prompt is dim, and text from accepted draft tokens green. tokens/s counts from sending"
-    " a request to its end; mean accepted length is accepted draft tokens plus one per target pass."
+    "Stream completions from a service, and show their speed and how many draft tokens were accepted.\n\n"
+    "On a terminal, the prompt is dim and text from accepted draft tokens is green. tokens/s is measured from"
+    " sending a request to its end. The mean accepted length counts accepted draft tokens plus one per target"
+    " step."
 )
 EXIT_CODES = (
     "Exit codes: 0 done; 1 the service cannot be used, or refused a request; 2 wrong options; 3 with --compare,"
@@ -35,19 +36,21 @@ Prompts = Annotated[
         " the first). Other files, and - (standard input), are one prompt."
     ),
 ]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens to generate for each prompt, at most.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Maximum number of tokens to generate for each prompt.")]
 NumDraftTokens = Annotated[
     int | None,
-    typer.Option(min=0, help="Draft tokens a pass, at most: the service's by default, 0 the target alone."),
+    typer.Option(
+        min=0, help="Maximum number of draft tokens per step (default: the service's); 0 runs only the target."
+    ),
 ]
 Temperature = Annotated[float | None, typer.Option(min=0, help="Sampling temperature; greedy by default.")]
-TopK = Annotated[int | None, typer.Option("--top-k", min=0, help="Sample from the K likeliest tokens.")]
+TopK = Annotated[int | None, typer.Option("--top-k", min=0, help="Sample from the K most likely tokens.")]
 TopP = Annotated[float | None, typer.Option("--top-p", min=0, max=1, help="Sample from this share of probability.")]
 Seed = Annotated[int | None, typer.Option(min=0, max=2**64 - 1, help="Seed of the sampling.")]
 Stop = Annotated[list[str] | None, typer.Option("--stop", metavar="WORD", help="Stop at this text; may be repeated.")]
-Compare = Annotated[bool, typer.Option("--compare", help="Run each prompt by the target alone too, and compare.")]
-Concurrency = Annotated[int, typer.Option(min=1, metavar="N", help="Prompts at a time; shown in their order.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a prompt instead of text.")]
+Compare = Annotated[bool, typer.Option("--compare", help="Run each prompt without the draft too, and compare.")]
+Concurrency = Annotated[int, typer.Option(min=1, metavar="N", help="Prompts at a time; answers are shown in order.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per prompt instead of text.")]
 
 
 def generate(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.completion import completion_init
 
 import tandem
 from tandem import names
@@ -42,14 +43,17 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
+    add_completion=False,  # `tandem completion`, as kubectl has it
+    rich_markup_mode="markdown",  # paragraphs are wrapped at the terminal's width
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+completion_init()  # answers shells, which typer does by itself only with its own option to install completion
 operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True)
 app.add_typer(operator_app, name="operator")
 metrics_app = typer.Typer(help="The metrics server, for autoscaling and status.", no_args_is_help=True)
 app.add_typer(metrics_app, name="metrics")
-cache_app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
+cache_app = typer.Typer(help="The cache volume of downloaded models and built engines.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 
 WITHOUT_OPTIONS = ("operator", "metrics")
@@ -101,20 +105,26 @@ def render(
     files: ResourceFiles,
     settings: SettingsFile = None,
     trtllm: Annotated[
-        bool, typer.Option("--trtllm-config", help="The file for trtllm-serve and trtllm-bench --config instead.")
+        bool,
+        typer.Option("--trtllm-config", help="Print the file for trtllm-serve and trtllm-bench --config instead."),
     ] = False,
     diff: Annotated[
         list[Path] | None,
-        typer.Option("--diff", metavar="FILE", help="What changes against these files, or folders; may be repeated."),
+        typer.Option(
+            "--diff", metavar="FILE", help="Show what changes against these files or folders; may be repeated."
+        ),
     ] = None,
     diff_git: Annotated[
-        str | None, typer.Option("--diff-git", metavar="REVISION", help="Or against the same files at this revision.")
+        str | None,
+        typer.Option(
+            "--diff-git", metavar="REVISION", help="Show what changes against the same files at this Git revision."
+        ),
     ] = None,
 ) -> None:
-    """Print the children of a SpeculativeInferenceService, offline: what the operator would apply.
+    """Print offline the objects that the operator would apply for a SpeculativeInferenceService.
 
-    With --diff or --diff-git, for pull requests: how they change, and a line for each service on standard error that
-    reports whether its pods roll.
+    With --diff or --diff-git, for pull requests, the command prints how these objects change. For each service, a line
+    on standard error says whether its pods roll.
     """
     from tandem.cli.manifests import accepted, judge_files
     from tandem.cli.render import render_manifests, trtllm_config
@@ -152,10 +162,10 @@ def _show_changes(files: list[Path], diff: list[Path] | None, revision: str | No
 
 @app.command()
 def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
-    """Say whether the API server and the operator would accept SpeculativeInferenceServices, offline.
+    """Check offline whether the API server and the operator would accept SpeculativeInferenceServices.
 
-    All faults of all files, each with its line. Exit code 0 when there are none. Models, nodes and the rest of the
-    cluster are not looked at.
+    The command prints all faults of all files, each with its line, and exits with 0 if there are none. It does not
+    look at models, nodes or the rest of the cluster.
     """
     from tandem.cli.manifests import judge_files
     from tandem.settings import load_settings
@@ -181,10 +191,10 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
 @app.command()
 def crd(
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="The fields as a page (docs/reference/api.md).")
+        bool, typer.Option("--markdown", help="Print the fields as a page (docs/reference/api.md).")
     ] = False,
 ) -> None:
-    """Print the CustomResourceDefinition, made from the API types."""
+    """Print the CustomResourceDefinition."""
     if markdown:
         from tandem.api.reference import api_reference
 
@@ -208,7 +218,7 @@ def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts
 
 @app.command()
 def conditions() -> None:
-    """Print every condition and reason, with what it means and what to do (docs/reference/conditions.md)."""
+    """Print every condition and reason, what it means and what to do (docs/reference/conditions.md)."""
     from tandem.api.conditions.reference import conditions_reference
 
     typer.echo(conditions_reference(), nl=False)
@@ -232,7 +242,7 @@ def version() -> None:
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
-    """Print what completes this command's words in a shell, such as: source <(tandem completion bash)."""
+    """Print the shell completion script; for bash: `source <(tandem completion bash)`."""
     from tandem.cli.plugin import script
 
     script(shell)
@@ -240,7 +250,7 @@ def completion(
 
 CacheNamespace = Annotated[
     str | None,
-    typer.Option("-n", "--namespace", help="Namespace of the services and the claim; the context's by default."),
+    typer.Option("-n", "--namespace", help="Namespace of the services and the claim (default: the context's)."),
 ]
 
 
@@ -248,11 +258,12 @@ CacheNamespace = Annotated[
 @on_cluster
 def cache_prune(
     namespace: CacheNamespace = None,
-    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")] = names.CACHE_CLAIM,
+    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim to clean up.")] = names.CACHE_CLAIM,
     image: Annotated[
-        str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. The operator's by default.")
+        str | None,
+        typer.Option(help="The fetcher's image, as in the chart's fetcherImage (default: the operator's)."),
     ] = None,
-    young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within so many seconds.")] = 3600,
+    young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within this many seconds.")] = 3600,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove models and engines that no service of the namespace refers to."""
@@ -266,11 +277,13 @@ def cache_prune(
 @on_cluster
 def open_ui(
     account: Annotated[
-        str, typer.Option(help="ServiceAccount, [NAMESPACE/]NAME, to make a token of and print it. None by default.")
+        str, typer.Option(help="ServiceAccount ([NAMESPACE/]NAME) to create and print a token for (default: none).")
     ] = "",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine.")] = ports.METRICS_APIS,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="The metrics server's.")] = "tandem-system",
-    service: Annotated[str, typer.Option(help="Its Service.")] = "tandem-metrics",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Local port.")] = ports.METRICS_APIS,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="The metrics server's namespace.")
+    ] = "tandem-system",
+    service: Annotated[str, typer.Option(help="The metrics server's Service.")] = "tandem-metrics",
 ) -> None:
     """Forward a port to the metrics server's page, and print its address."""
     from tandem.cli import ui
@@ -278,15 +291,15 @@ def open_ui(
     ui.open_page(namespace, service, port, account)
 
 
-LogFormat = Annotated[Literal["json", "text"], typer.Option(help="How log lines look.")]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")]
+LogFormat = Annotated[Literal["json", "text"], typer.Option(help="Format of log lines.")]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="Least severity to log.")]
 
 
 @operator_app.command("run")
 def operator_run(
     settings: SettingsFile = None,
     bind: Annotated[
-        str, typer.Option(help="Address of probes and metrics; without a host all, IPv4 and IPv6.")
+        str, typer.Option(help="Address for probes and metrics; without a host, all IPv4 and IPv6 addresses.")
     ] = f":{ports.PROBES}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
@@ -306,10 +319,11 @@ def operator_run(
 def metrics_run(
     settings: SettingsFile = None,
     bind: Annotated[
-        str, typer.Option(help="Address of probes and own metrics (HTTP); without a host all.")
+        str,
+        typer.Option(help="Address for probes and the server's own metrics (HTTP); without a host, all addresses."),
     ] = f":{ports.PROBES}",
     secure_bind: Annotated[
-        str, typer.Option(help="Address of the metrics APIs (HTTPS); likewise.")
+        str, typer.Option(help="Address for the metrics APIs (HTTPS); without a host, all addresses.")
     ] = f":{ports.METRICS_APIS}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",

@@ -30,33 +30,42 @@ Context = Annotated[
 ]
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG.", rich_help_panel=PANEL),
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="Kubeconfig file (default: $KUBECONFIG).", rich_help_panel=PANEL
+    ),
 ]
 AsUser = Annotated[
     str | None, typer.Option("--as", metavar="USER", help="Impersonate this user.", rich_help_panel=PANEL)
 ]
 AsGroup = Annotated[
     list[str] | None,
-    typer.Option("--as-group", metavar="GROUP", help="And this group; may be repeated.", rich_help_panel=PANEL),
+    typer.Option(
+        "--as-group", metavar="GROUP", help="Impersonate this group; may be repeated.", rich_help_panel=PANEL
+    ),
 ]
 CONNECTION: Mapping[str, Any] = {"context": Context, "kubeconfig": Kubeconfig, "as_user": AsUser, "as_group": AsGroup}
 """Parameters of each command that asks a cluster; all None by default."""
 
 SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", help="Settings file (YAML); defaults when not given.")
+    Path | None,
+    typer.Option("--settings", help="The operator's settings file (YAML; default: the built-in settings)."),
 ]
 OperatorSettings = Annotated[
     Path | None,
-    typer.Option("--settings", help="Settings file (YAML); else the cluster's operator has them."),
+    typer.Option("--settings", help="The operator's settings file (YAML; default: read from the cluster)."),
 ]
 ResourceFiles = Annotated[
     list[Path],
     typer.Option(
-        "-f", "--filename", help="Resources (YAML, JSON), or a folder of them; - for standard input. May be repeated."
+        "-f",
+        "--filename",
+        help="Resources (YAML or JSON), or a folder of them; - reads standard input. May be repeated.",
     ),
 ]
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
-Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Services of all namespaces.")]
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Namespace of the service (default: the context's).")
+]
+Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
 
 
 def in_a_folder(file: Path | None) -> Path | None:
