@@ -61,6 +61,7 @@ def one_position(params: SamplingParams, vary_seed: bool) -> float:
     return deviation(counts, dict(enumerate(sampling.probabilities(p, params))))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("vary_seed", [True, False], ids=["over seeds", "over positions"])
 @pytest.mark.parametrize(("name", "params"), SETTINGS, ids=SETTING_NAMES)
 def test_one_position_is_distributed_as_the_target(name: str, params: SamplingParams, vary_seed: bool) -> None:
@@ -268,7 +269,14 @@ CASES: list[tuple[str, Case]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "case"), CASES, ids=[name for name, _ in CASES])
+OFTEN = ("three", "by match")
+"""Rows of each change; the others are nightly."""
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [pytest.param(*row, marks=() if row[0] in OFTEN else pytest.mark.nightly, id=row[0]) for row in CASES],
+)
 def test_several_tokens_are_distributed_as_the_targets(name: str, case: Case) -> None:
     assert abs(deviation(Counter(speculate(case, range(SEEDS))), alone(case))) < RIGHT
 
@@ -289,6 +297,7 @@ def test_each_draft_token_is_judged_by_its_own_logits() -> None:
     assert (output.tokens[:4], output.stats.accepted_draft_tokens) == (draft.tolist(), 4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("by_logits", [True, False], ids=["by logits", "by match"])
 def test_company_changes_nothing(by_logits: bool) -> None:
     case = Case(replace(SAMPLED, repetition_penalty=1.2), (3, 1), by_logits=by_logits, length=8)

@@ -6,6 +6,8 @@ import pytest
 
 from support import unchanged
 
+pytestmark = pytest.mark.nightly
+
 FILES = {
     "pyproject.toml": "",
     "tests/requirements.txt": "numpy==1",

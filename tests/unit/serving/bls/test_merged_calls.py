@@ -28,6 +28,8 @@ from tandem_serving.bls.sequence import BlsSequence, State
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest
 
+pytestmark = pytest.mark.nightly
+
 MAX_K, WAY = 8, 0.0008
 # Share of the best fixed length's speed: 0.89 to 1.14 with other seeds; 0.3 to 0.81 where a length of 4 stays though
 # it is not the best.

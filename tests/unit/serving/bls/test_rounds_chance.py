@@ -39,6 +39,8 @@ from tandem_serving.errors import EngineError, QueueTimeoutError
 from tandem_serving.requests.active import ActiveRequest, send
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
 
+pytestmark = pytest.mark.nightly
+
 K = 4
 DRAFT_TOKEN, TARGET_STEP, DRAFT_TIMEOUT, WATCH, LONGEST = 0.002, 0.012, 0.5, 0.1, 60.0
 REQUESTS = 40

@@ -8,6 +8,8 @@ import pytest
 
 from support.serving.draft_length_card import KNOWN, LONGEST, NEW, Card, Prompts
 
+pytestmark = pytest.mark.nightly
+
 SEEDS = range(3)
 
 
