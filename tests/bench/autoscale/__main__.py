@@ -80,8 +80,8 @@ def _about(cold_start: float) -> str:
     draft, target = costs.PAIR.draft, costs.PAIR.target
     return f"""Written by `python -m bench.autoscale compare --write docs/reference/benchmarks/autoscaling.md`.
 
-- **Simulated**: the real policy and the HPA's own algorithm. Pods are read every {SCRAPE:g} s over {WINDOW:g} s; scaling
-  down is stabilized for 240 s.
+- **Simulated**: the real policy and the HPA's own algorithm. Pods are read every {SCRAPE:g} s over {WINDOW:g} s;
+  scaling down is stabilized for 240 s.
 - **Replicas** have {costs.PLACES} places. A step of the target takes {target.fixed:g} ms and
   {target.per_sequence:g} ms a sequence and token, a step of the draft {draft.fixed:g} ms and
   {draft.per_sequence:g} ms a sequence. A new replica serves after {cold_start:g} s. Each request goes to
@@ -91,8 +91,8 @@ def _about(cold_start: float) -> str:
 - **Seeds**: the policy's constants were chosen on seeds 1 to 5. The figures use other seeds.
 
 Goals: {ATTAINMENT:.0%} of the requests within the objectives wherever the oracle reaches that; at most {HOURS:.2f} of
-its replica hours; at most {CHANGES:g} changes an hour over the day; and no simple policy is better (as good with fewer
-hours, or better with no more hours).
+its replica hours; at most {CHANGES:g} changes an hour over the day; and no simple policy is better (as good with
+fewer hours, or better with no more hours).
 
 | policy | what it knows |
 | --- | --- |
@@ -102,8 +102,8 @@ hours, or better with no more hours).
 | Tandem | what its pods report; with the adaptive draft length, or with the fixed one in its name |
 | all others | their own signal; they use the adaptive draft length, too |
 
-With a *queue timeout* replicas refuse requests that waited that long. A refused request counts as late, and its client
-does not retry.
+With a *queue timeout* replicas refuse requests that waited that long. A refused request counts as late, and its
+client does not retry.
 """
 
 
