@@ -33,7 +33,7 @@ ApiKey = Annotated[
 ]
 Ca = Annotated[
     Path | None,
-    typer.Option(help="Certificates (PEM) that are trusted; without, over a port-forward, none is asked for."),
+    typer.Option(help="Certificates (PEM) that are trusted; without it, over a port-forward, any is accepted."),
 ]
 
 

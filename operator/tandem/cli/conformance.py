@@ -27,7 +27,7 @@ Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs th
 AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
 Minutes = Annotated[float, typer.Option(min=0, help="Repeat the mix for so long after the cases, such as 60.")]
 Cases = Annotated[
-    list[str] | None, typer.Option("--case", help="One case alone, by its name in the report; may be repeated.")
+    list[str] | None, typer.Option("--case", help="Run only this case, by its name in the report; may be repeated.")
 ]
 MaxTokens = Annotated[int, typer.Option(min=4, help="Tokens of each completion, at most.")]
 ReportFile = Annotated[

@@ -154,8 +154,8 @@ def _show_changes(files: list[Path], diff: list[Path] | None, revision: str | No
 def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
     """Say whether the API server and the operator would accept SpeculativeInferenceServices, offline.
 
-    All faults of all files, each with its line. Exit code 0 when there are none. Models, nodes and the rest of the
-    cluster are not looked at.
+    All faults of all files, each with its line. Exit code 0 when there are none. It does not check models, nodes
+    or the rest of the cluster.
     """
     from tandem.cli.manifests import judge_files
     from tandem.settings import load_settings
@@ -251,7 +251,7 @@ def cache_prune(
     image: Annotated[
         str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. The operator's by default.")
     ] = None,
-    young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within so many seconds.")] = 3600,
+    young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within this many seconds.")] = 3600,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove models and engines that no service of the namespace refers to."""
@@ -308,7 +308,7 @@ def metrics_run(
         str, typer.Option(help="Address of probes and own metrics (HTTP); without a host all.")
     ] = f":{ports.PROBES}",
     secure_bind: Annotated[
-        str, typer.Option(help="Address of the metrics APIs (HTTPS); likewise.")
+        str, typer.Option(help="Address of the metrics APIs (HTTPS); without a host all.")
     ] = f":{ports.METRICS_APIS}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
