@@ -4,7 +4,7 @@
 
 Streams come and go on the real Triton with the stand-in engines: streamed and unary, with and without drafts, with
 stop words, seeds, logits, several prompts, bad requests, engines that fail or never answer, and clients that leave:
-over HTTP, since those that leave over gRPC can end Triton itself (docs/explanation/triton-backend.md; `--leave-grpc`
+over HTTP, since those that leave over gRPC can end Triton itself (docs/design/triton-backend.md; `--leave-grpc`
 shows it). Each answer is compared with the target's own text, each error with the one that is due. Every minute it
 prints the memory of the BLS models and of the server, shared memory, threads and file descriptors; at the end it
 compares the second half with the first, and prints how many calls the engines and what stands before them answered.
@@ -45,7 +45,7 @@ GROWTH = 0.10
 SLACK = {"threads": 4.0, "fds": 8.0}
 BYTES_OF_SLACK = 8e6  # allocators keep what they once had
 # The C library keeps up to 240 kB of freed pieces for each thread, and Triton has 800: those fill up for hours, and
-# look like a leak (docs/explanation/triton-backend.md).
+# look like a leak (docs/design/triton-backend.md).
 NO_CACHES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 DRAFT_SECONDS = 1.0
 HANGS = 0.003
@@ -54,7 +54,7 @@ STALL_SECONDS = 60.0
 """Without the end of any request: far longer than the longest takes."""
 LENGTHS = (4, 32, 128)
 # Tokens of streams that clients leave: far from the end, where leaving can crash Triton
-# (docs/explanation/triton-backend.md).
+# (docs/design/triton-backend.md).
 LONG = 512
 PROMPTS = [f"def f{i}(" + "x, " * (i % 40) for i in range(64)]
 STOP = ["def", "\n\n"]

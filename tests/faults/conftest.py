@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Show the table, as docs/explanation/operator.md has it."""
+    """Show the table, as docs/design/faults.md has it."""
     for line in config.stash.get(TABLE, []):
         terminalreporter.write_line(line)
 

@@ -1,7 +1,7 @@
 // A Triton backend: a decoupled engine as a model that answers all rows of a call in one response.
 //
 // TensorRT-LLM's backend takes calls of several rows only where it is decoupled, and then answers each row by itself.
-// Calls with several responses can lock up Triton's Python backend (docs/explanation/triton-backend.md), so the
+// Calls with several responses can lock up Triton's Python backend (docs/design/triton-backend.md), so the
 // speculative BLS makes its calls here. A model X_collector calls X_engine: the same tensors, the same request id (a
 // `stop` goes to the engine itself). A row's error is the call's, when all rows have ended: who asked may then ask for each by itself.
 //

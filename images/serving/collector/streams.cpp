@@ -1,6 +1,6 @@
 // A Triton backend: calls of a decoupled engine whose tokens can be read while the engine generates them.
 //
-// Calls with several responses can lock up Triton's Python backend (docs/explanation/triton-backend.md), so that it cannot
+// Calls with several responses can lock up Triton's Python backend (docs/design/triton-backend.md), so that it cannot
 // make a streaming call. A model X_streams makes them for it: it calls the engine X, and answers each call once.
 //
 //   stream_caller int64[1, 1]   who reads: all calls of one name are read together

@@ -80,19 +80,19 @@ def _about(cold_start: float) -> str:
     draft, target = costs.PAIR.draft, costs.PAIR.target
     return f"""Written by `python -m bench.autoscale compare --write docs/reference/benchmarks/autoscaling.md`.
 
-- **Simulated**: the real policy, and the HPA's own algorithm: readings every {SCRAPE:g} s over {WINDOW:g} s, 240 s of
-  stabilization downwards.
+- **Simulated**: the real policy and the HPA's own algorithm. Pods are read every {SCRAPE:g} s over {WINDOW:g} s;
+  scaling down is stabilized for 240 s.
 - **Replicas** have {costs.PLACES} places. A step of the target takes {target.fixed:g} ms and
-  {target.per_sequence:g} ms a sequence and token, one of the draft {draft.fixed:g} ms and
-  {draft.per_sequence:g} ms a sequence. A new replica serves after {cold_start:g} s. Requests go to
+  {target.per_sequence:g} ms a sequence and token, a step of the draft {draft.fixed:g} ms and
+  {draft.per_sequence:g} ms a sequence. A new replica serves after {cold_start:g} s. Each request goes to
   the less loaded of two replicas.
 - **Objectives**: first token within {scalers.TTFT:g} s, {scalers.ITL * 1e3:g} ms between tokens on average. The first
   {WARM_UP / 60:g} minutes do not count.
-- **Seeds**: the policy's constants were chosen on seeds 1 to 5; the figures are of others.
+- **Seeds**: the policy's constants were chosen on seeds 1 to 5. The figures use other seeds.
 
 Goals: {ATTAINMENT:.0%} of the requests within the objectives wherever the oracle reaches that; at most {HOURS:.2f} of
-its replica hours; at most {CHANGES:g} changes an hour over the day; and no simple policy that is better (as good with
-fewer hours, or better with no more).
+its replica hours; at most {CHANGES:g} changes an hour over the day; and no simple policy is better (as good with
+fewer hours, or better with no more hours).
 
 | policy | what it knows |
 | --- | --- |
@@ -100,10 +100,10 @@ fewer hours, or better with no more).
 | oracle of the present | true rates, acceptance and costs, but not the future |
 | constant replicas | the fewest that keep the objectives, found in hindsight |
 | Tandem | what its pods report; with the adaptive draft length, or with the fixed one in its name |
-| all others | the adaptive draft length, too |
+| all others | their own signal; they use the adaptive draft length, too |
 
-With a *queue timeout* replicas refuse requests that have waited that long. A refused request counts as late, and its
-client does not try again.
+With a *queue timeout* replicas refuse requests that waited that long. A refused request counts as late, and its
+client does not retry.
 """
 
 

@@ -256,7 +256,7 @@ class Run:
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
-    """The rows of docs/explanation/operator.md."""
+    """The rows of docs/design/operator.md."""
     rows = [
         "| services | burst: operator | floor | ratio | a new one: operator | floor | restart | MB | idle: cores |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",

@@ -17,7 +17,7 @@ It streams where it is asked to, and answers each row of a call by itself, as Te
 What fills a row up is left out where
 there are several, and there alone, as there (`splitBatchInputsTensors` in utils.cc). A row that fails fails the call,
 as where TensorRT-LLM refuses it before it runs: up to Triton 25.03 a caller in the server never gets the other
-responses of a call, where one is an error (docs/explanation/triton-backend.md), so that one row's error cannot be
+responses of a call, where one is an error (docs/design/triton-backend.md), so that one row's error cannot be
 tried on 24.10.
 """
 

@@ -89,7 +89,7 @@ def test_the_monitor_finds_the_serving_pods_and_names_their_service(helm: Helm) 
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
     assert monitor["spec"]["sampleLimit"] >= 10 * MAX_SERIES, (
-        "a hostile pod fills no answer (docs/explanation/collector.md)"
+        "a hostile pod fills no answer (docs/design/collector.md)"
     )
     for endpoint in monitor["spec"]["podMetricsEndpoints"]:
         assert endpoint["port"] in {port["name"] for port in children.endpoint(parse(QUICKSTART))["spec"]["ports"]}

@@ -73,7 +73,7 @@ class EngineUnary(Unary):
     @contextmanager
     def _calls_of(self, request: Any, inputs: list[Any]) -> Iterator[dict[str, list[Any]]]:
         """One for each sequence: calls with several responses can lock Triton's Python backend up
-        (docs/explanation/triton-backend.md)."""
+        (docs/design/triton-backend.md)."""
         calls = {self._call_id(): row for row in _rows(inputs)}
         name = request.request_id()
         with self._lock:

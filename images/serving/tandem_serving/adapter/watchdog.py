@@ -20,12 +20,12 @@ from tandem_serving.threads import end_process
 LOOK_SECONDS = 1.0
 LOOKS = 30
 """In a row that find one and the same call. Looks are counted, not seconds: a machine that slept is not stuck. They
-last far longer than a response waits where Triton has too few threads (docs/explanation/bls.md) and engine calls
+last far longer than a response waits where Triton has too few threads (docs/design/bls.md) and engine calls
 hold them."""
 
 MESSAGE = (
     f"Triton has not taken a response for {LOOKS * LOOK_SECONDS:.0f} s: its gRPC server is locked up, or engine calls"
-    " that do not return hold all threads of its pool (see docs/explanation/bls.md); ending this model, so that the"
+    " that do not return hold all threads of its pool (see docs/design/bls.md); ending this model, so that the"
     " server starts again"
 )
 

@@ -25,7 +25,7 @@ SET_BACK = 120.0
 another Prometheus behind the same address."""
 MAX_BYTES = 64 << 20
 """Of an answer, which has about 39 KiB for each pod that is scraped every 15 s. With what is made of it, it takes
-three times as much memory (docs/explanation/collector.md), for which there is room within the chart's limit."""
+three times as much memory (docs/design/collector.md), for which there is room within the chart's limit."""
 
 READ = ("__name__", *LABELS)
 """Labels of a sample that are kept."""

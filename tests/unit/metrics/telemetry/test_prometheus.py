@@ -154,7 +154,7 @@ async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) ->
 
 
 PROCESS_BYTES = 150 << 20
-"""What the process takes beside reading an answer: 130 MiB were measured, docs/explanation/collector.md."""
+"""What the process takes beside reading an answer: 130 MiB were measured, docs/design/collector.md."""
 
 
 def test_the_largest_answer_fits_into_the_charts_memory_limit() -> None:
