@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import ModelLimits, read_limits
 from tandem_serving.llmapi.arguments import ArgumentsError
 from tandem_serving.llmapi.engine import ArgumentsRefused
+from tandem_serving.llmapi.engines.vllm import group
 from tandem_serving.llmapi.engines.vllm.engine import VllmEngine, prepare
 from tandem_serving.llmapi.request import Features
 from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies
@@ -65,20 +67,28 @@ class Vllm:
         """As EngineKind says, by vLLM's own configuration."""
         self._config(arguments)
 
+    def run_ranks(self, arguments: Mapping[str, Any]) -> None:
+        """As EngineKind says, as `vllm serve --headless` does it."""
+        group.run_ranks(self._config(arguments, headless=True))
+
     def load(self, arguments: Mapping[str, Any]) -> VllmEngine:
         """As EngineKind says."""
-        return VllmEngine(self._config(arguments), self.name, self.families)
+        config = self._config(arguments)
+        if config.parallel_config.nnodes > 1:
+            group.tell_own_address(config.parallel_config.master_addr, config.parallel_config.master_port)
+        return VllmEngine(config, self.name, self.families)
 
-    def _config(self, arguments: Mapping[str, Any]) -> Any:
+    def _config(self, arguments: Mapping[str, Any], *, headless: bool = False) -> Any:
         prepare()
         from vllm.engine.arg_utils import AsyncEngineArgs
 
-        given = {name: value for name, value in arguments.items() if name != LORA_DIRS}
+        placed = group.placed(arguments, os.environ)
+        given = {name: value for name, value in placed.items() if name != LORA_DIRS}
         if given.get("speculative_config") and REQUEST_METRICS in AsyncEngineArgs.__dataclass_fields__:
             given.setdefault(REQUEST_METRICS, "summary")
         given["disable_log_stats"] = False  # they are the metrics
         try:
-            return AsyncEngineArgs(**given).create_engine_config()
+            return AsyncEngineArgs(**given).create_engine_config(headless=headless)
         except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
             raise ArgumentsRefused(
                 f"{self.name} of this image refuses the arguments: {error}; change the field, or runtime.extraLlmArgs"
