@@ -386,6 +386,12 @@ KNOWN_BAD: list[tuple[str, str, list[Change], list[Change]]] = [
     ("0.27.1", "decodingType DraftTarget", [speculating("DraftTarget")], [speculating("Eagle3")]),
     (f"{CPU}0.32.0", "speculation on CPUs", [speculating("NGram") | OWN_IMAGE], [speculating("NGram"), OWN_IMAGE]),
     (
+        f"{CPU}0.32.0",
+        "target.pipelineParallelSize above 1 on CPUs",
+        [STAGES | extra(enforce_eager=True)],
+        [STAGES, extra(enforce_eager=True)],
+    ),
+    (
         f"{CPU}0.24.0",
         "speculation.draftLenSchedule or maxConcurrency",
         [speculating("NGram", maxConcurrency=2)],
