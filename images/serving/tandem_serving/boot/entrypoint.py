@@ -1,6 +1,5 @@
 """The commands of Tandem's pods: `serve` and its startup probe `probe`; `preflight` and `build`, which are Jobs; in
-groups of pods also the containers of pods beside the leader: `worker`, with `session` (what its sshd starts), or `node`,
-with `ranks`."""
+groups, the containers of the other pods: `worker` with `session` (what its sshd starts), or `node` with `ranks`."""
 
 from __future__ import annotations
 

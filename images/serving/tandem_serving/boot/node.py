@@ -1,8 +1,8 @@
 """A pod of a group that is not the leader, of an engine whose ranks join the leader's by themselves: no ssh, no MPI.
 
-This process is PID 1 and runs the ranks as a child. On SIGTERM they go on until the leader is gone, since its requests
-may need them. Ranks that end take the container along: LeaderWorkerSet then makes the whole group anew, as it does for
-the leader's container.
+This process is PID 1 and runs the ranks as a child. On SIGTERM they go on until the leader is gone, since its
+requests may need them. When they end, the container ends, and LeaderWorkerSet makes the whole group anew, as it does
+when the leader's container ends. Ranks do not notice by themselves that the leader is gone (vLLM issue 32136).
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def _leader() -> str:
 
 
 def _outlive(leader: str, port: int) -> None:
+    print("SIGTERM: the ranks go on until the leader is gone", flush=True)
     while _answers(leader, port):
         time.sleep(PROBE_SECONDS)
 

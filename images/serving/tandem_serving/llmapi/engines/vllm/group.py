@@ -43,7 +43,7 @@ def run_ranks(config: Any) -> None:
 
 
 def tell_own_address(leader: str, port: int) -> None:
-    """Have vLLM announce the address by which this pod reaches the leader: it would ask for the way to the internet."""
+    """Have vLLM announce the address by which this pod reaches the leader, not the one towards the internet."""
     with contextlib.suppress(OSError):
         family, kind, protocol, _, address = socket.getaddrinfo(leader, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as way:
