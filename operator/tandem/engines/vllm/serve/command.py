@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,8 +22,8 @@ _CONTAINER_SWITCHES = {
     *("--detach", "--init", "--interactive", "--no-healthcheck", "--privileged", "--publish-all", "--quiet"),
     *("--read-only", "--rm", "--tty"),
 }
-"""Options of `docker run` without a value, beside clusters of -d, -i, -t, -P and -q."""
-_CLUSTER = re.compile(r"-[ditPq]+")
+"""Options of `docker run` without a value, with -d, -i, -t, -P and -q."""
+_VALUED = re.compile(r"-[ditPq]*[^ditPq-]")
 
 
 class ImportRefused(TandemError):
@@ -110,18 +110,36 @@ def _of_words(words: Sequence[str], image: str) -> Iterator[ServeCommand]:
     """`image`: of the container whose words they are, which may begin with the arguments."""
     if not words:
         return
-    if PurePosixPath(words[0]).name in _SHELLS:
+    first = PurePosixPath(words[0]).name
+    engine = next((i for i, word in enumerate(words) if word in _ENGINES and words[i + 1 : i + 2] == ["run"]), None)
+    if engine is not None:
+        yield from _of_run(words, engine)
+    elif first in _SHELLS:
         script = next((i + 1 for i, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), len(words))
         yield from _of_shell(words[script]) if script < len(words) else ()
-        return
-    start, engine = _start(words), words[0] if words[0] in _ENGINES and "run" in words else ""
-    if engine:
-        after = _image(words) + 1
-        start, image = after if start is None else start, words[after - 1] if after <= len(words) else ""
-    elif start is None and "vllm" in image:
-        start = 1 if words[0] == "serve" else 0
-    if start is not None and start <= len(words):
-        yield ServeCommand(tuple(words[start:]), _assignments(words[:start]), image, engine)
+    elif (start := _start(words)) is not None:
+        yield ServeCommand(tuple(words[start:]), _assignments(words[:start]), image)
+    elif "vllm" in image or first == "--model":
+        yield ServeCommand(tuple(words[1:] if first == "serve" else words), image=image)
+
+
+def _of_run(words: Sequence[str], engine: int) -> Iterator[ServeCommand]:
+    """Of `docker run OPTIONS IMAGE WORDS`, whose options have values, but for some."""
+    i, variables = engine + 2, _assignments(words[:engine])
+    while i < len(words) and words[i].startswith("-"):
+        option, equals, value = words[i].partition("=")
+        has_next = not (equals or option in _CONTAINER_SWITCHES)
+        if not option.startswith("--"):  # a cluster of switches, whose last may have a value behind it
+            has_next = _VALUED.fullmatch(words[i]) is not None
+        value = words[i + 1] if has_next and i + 1 < len(words) else value
+        if option == "--env" or re.fullmatch(r"-[ditPq]*e", option):
+            name, equals, value = value.partition("=")
+            variables[name] = value if equals else f"${name}"
+        i += 2 if has_next else 1
+    image = words[i] if i < len(words) else ""
+    for found in _of_words(words[i + 1 :], image):
+        given = {**variables, **found.variables}
+        yield replace(found, variables=given, image=image, container_engine=words[engine])
 
 
 def _start(words: Sequence[str]) -> int | None:
@@ -136,21 +154,6 @@ def _start(words: Sequence[str]) -> int | None:
     return None
 
 
-def _image(words: Sequence[str]) -> int:
-    """Where `docker run` has the image: behind its options, most of which have a value."""
-    i = words.index("run") + 1
-    while i < len(words) and words[i].startswith("-"):
-        alone = "=" in words[i] or words[i] in _CONTAINER_SWITCHES or _CLUSTER.fullmatch(words[i])
-        i += 1 if alone else 2
-    return i
-
-
 def _assignments(words: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE before the program, also behind `-e` and `--env`, where a name stands for the shell's value."""
-    found = {}
-    for before, word in pairwise(("", *words)):
-        if match := _ASSIGNMENT.fullmatch(word.removeprefix("--env=")):
-            found[match[1]] = match[2]
-        elif before in ("-e", "--env"):
-            found[word] = f"${word}"
-    return found
+    """NAME=VALUE before the program."""
+    return {match[1]: match[2] for match in map(_ASSIGNMENT.fullmatch, words) if match}
