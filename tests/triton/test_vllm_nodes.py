@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from tritonclient.utils import InferenceServerException
 
 from cluster.ports import free_port
@@ -24,16 +25,16 @@ from triton.target_alone import TEXTS, TOKENS, greedy
 __all__ = ["greedy"]
 pytestmark = pytest.mark.nightly
 SERVING = REPOSITORY_ROOT / "images/serving"
-SPLIT = {"target__tensorParallelSize": 2, "draft__tensorParallelSize": 2}
+LLM_ARGS = "models-llm_args.yaml"
 
 
 @contextmanager
-def node(revision: Path, port: int, variables: dict[str, str]) -> Iterator[psutil.Popen]:
+def node(revision: Path, port: int) -> Iterator[psutil.Popen]:
     """The pod that is not the leader."""
     entrypoint = SERVING / "tandem_serving/boot/entrypoint.py"
     python = environments.python(vllm_server.LOCK)
     command = [str(python), str(entrypoint), "node", f"--revision={revision}", f"--port={port}"]
-    env = {**os.environ, **vllm_server.CONTAINER, **variables, "PYTHONPATH": str(SERVING), "LWS_WORKER_INDEX": "1"}
+    env = {**os.environ, **vllm_server.CONTAINER, "PYTHONPATH": str(SERVING), "LWS_WORKER_INDEX": "1"}
     with psutil.Popen(command, env=env, stdout=sys.stderr) as process:
         try:
             yield process
@@ -42,15 +43,31 @@ def node(revision: Path, port: int, variables: dict[str, str]) -> Iterator[psuti
                 each.kill()
 
 
-def test_two_nodes_answer_as_one_and_a_lost_rank_ends_both(tmp_path: Path, greedy: list[list[int]]) -> None:
-    port = free_port()
-    variables = {"LWS_LEADER_ADDRESS": "localhost"}
-    server = vllm_server.server(
-        tmp_path, {"nnodes": 2, "master_port": port}, {**variables, "LWS_WORKER_INDEX": "0"}, **SPLIT
-    )
-    plan = {"preflight": {"llm_args": {"file": "models-llm_args.yaml", "engine": "vLLM"}}}
-    (tmp_path / "launch.json").write_text(json.dumps(plan))
-    with node(tmp_path, port, variables) as other, server:
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The leader's, for its ranks."""
+    monkeypatch.setenv("LWS_LEADER_ADDRESS", "localhost")
+    monkeypatch.setenv("LWS_WORKER_INDEX", "0")
+    return free_port()
+
+
+def over_two_nodes(folder: Path, port: int) -> None:
+    """Have the server of `folder` run as the operator has it for two nodes."""
+    file = folder / LLM_ARGS
+    given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    given |= {"tensor_parallel_size": 2, "nnodes": 2, "master_port": port}
+    given["speculative_config"]["draft_tensor_parallel_size"] = 2
+    file.write_text(yaml.safe_dump(given), encoding="utf-8")
+    plan = {"server": {"command": ["tritonserver"]}, "preflight": {"llm_args": {"file": LLM_ARGS, "engine": "vLLM"}}}
+    (folder / "launch.json").write_text(json.dumps(plan), encoding="utf-8")
+
+
+def test_two_nodes_answer_as_one_and_a_lost_rank_ends_both(
+    tmp_path: Path, port: int, greedy: list[list[int]]
+) -> None:
+    server = vllm_server.server(tmp_path)
+    over_two_nodes(tmp_path, port)
+    with node(tmp_path, port) as other, server:
         answer = bls.unary(server.grpc_url, inputs(TEXTS[0], max_tokens=TOKENS), "tensorrt_llm")
         assert ids([answer]) == greedy[0]
         assert (answer["total_accepted_draft_tokens"] > 0).all()

@@ -3,9 +3,7 @@
 Arguments, variables and what is refused are the operator's for a resource."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from support import environments
 from support.services import parse
@@ -32,29 +30,26 @@ spec:
   serving: {maxBatchSize: 16}
 """
 FOLDERS = {Role.TARGET: str(PAIR / "target"), Role.DRAFT: str(PAIR / "draft")}
-NOTHING: Mapping[str, Any] = {}
 CONTAINER = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
 """Of the image; PYTHONPATH, since the tests' `triton` is not OpenAI's."""
 
 
-def server(
-    folder: Path, more: Mapping[str, Any] = NOTHING, variables: Mapping[str, str] = NOTHING, **changes: Any
-) -> TritonServer:
-    """Not yet started. `more`: further arguments of the engine; `changes`: of the resource."""
+def server(folder: Path) -> TritonServer:
+    """Not yet started."""
     profile = load_settings().profile("vllm-cpu")
     assert profile
-    spec = parse(SERVICE, **changes).spec
+    spec = parse(SERVICE).spec
     engine = engine_of(spec, profile)
     made = llmapi_client.repository(
         folder / "models",
-        {**engine.arguments(spec, FOLDERS), **more},
+        engine.arguments(spec, FOLDERS),
         engine=engine.kind,
         refused_parameters=json.dumps(engine.refused_parameters(spec, FOLDERS)),
     )
     return TritonServer(
         made,
         Options(
-            env={**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec)), **variables},
+            env={**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec))},
             packages=environments.packages(environments.python(LOCK)),
             # It logs nothing while it is imported, which takes a minute or more on a busy machine.
             hung_seconds=600,

@@ -1,15 +1,13 @@
 """Requests as vLLM's SamplingParams, and its statistics: vLLM itself runs in tests/triton/test_vllm.py."""
 
-import os
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.llmapi.arguments import ArgumentsError
-from tandem_serving.llmapi.engines.vllm import ENGINE, group, sampling
+from tandem_serving.llmapi.engines.vllm import ENGINE, sampling
 from tandem_serving.llmapi.engines.vllm.statistics import Statistics
 from tandem_serving.llmapi.request import GUIDES, Guide, LlmApiPrompt, LlmApiRequest
 from tandem_serving.llmapi.statistics import EngineState, Speculation
@@ -86,42 +84,3 @@ def test_kind(tmp_path: Any) -> None:
     assert ENGINE.split({"tensor_parallel_size": 2}) == (2, 1)
     with pytest.raises(ArgumentsError, match="takes no drafter of yours"):
         ENGINE.with_drafter({}, object(), None)
-
-
-LEADER = {"LWS_LEADER_ADDRESS": "127.0.0.1", "LWS_WORKER_INDEX": "1"}
-
-
-@pytest.mark.parametrize(
-    ("given", "environment", "added", "reason"),
-    [
-        ({"nnodes": 2}, LEADER, {"master_addr": "127.0.0.1", "node_rank": 1}, "a node of a group"),
-        ({"nnodes": 2}, {}, {}, "a preflight is in no group"),
-        ({}, LEADER, {}, "the groups of other engines are no business of its"),
-        ({"nnodes": 1}, LEADER, {}, "one node"),
-    ],
-)
-def test_a_pod_of_a_group_is_a_node(
-    given: dict[str, Any], environment: dict[str, str], added: dict[str, Any], reason: str
-) -> None:
-    assert group.placed({"model": "m", **given}, environment) == {"model": "m", **given, **added}, reason
-
-
-def test_ranks_of_a_node_end_with_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    alive = iter([True, True, True, False])
-    process = SimpleNamespace(is_alive=lambda: next(alive))
-    ended = list[bool]()
-    executor = SimpleNamespace(
-        workers=[SimpleNamespace(proc=process), SimpleNamespace(proc=process)], shutdown=lambda: ended.append(True)
-    )
-    module = ModuleType("multiproc_executor")
-    module.MultiprocExecutor = lambda config, monitor_workers: executor  # type: ignore[attr-defined]
-    for name in ("vllm", "vllm.v1", "vllm.v1.executor"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, "vllm.v1.executor.multiproc_executor", module)
-    monkeypatch.setattr(group, "LOOK_SECONDS", 0)
-    monkeypatch.setenv(group.OWN_ADDRESS, "")
-    monkeypatch.delenv(group.OWN_ADDRESS)
-    group.run_ranks(SimpleNamespace(parallel_config=SimpleNamespace(master_addr="127.0.0.1", master_port=29501)))
-    assert ended == [True]
-    assert next(alive, None) is None, "it looked at each, until one had ended"
-    assert os.environ[group.OWN_ADDRESS] == "127.0.0.1"

@@ -11,8 +11,8 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import ModelLimits, read_limits
 from tandem_serving.llmapi.arguments import ArgumentsError
 from tandem_serving.llmapi.engine import ArgumentsRefused
-from tandem_serving.llmapi.engines.vllm import group
 from tandem_serving.llmapi.engines.vllm.engine import VllmEngine, prepare
+from tandem_serving.llmapi.engines.vllm.group import placed, run_ranks, tell_own_address
 from tandem_serving.llmapi.request import Features
 from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies
 
@@ -65,25 +65,24 @@ class Vllm:
 
     def dry_run(self, arguments: Mapping[str, Any]) -> None:
         """As EngineKind says, by vLLM's own configuration."""
-        self._config(arguments)
+        self._config(placed(arguments, os.environ))
 
     def run_ranks(self, arguments: Mapping[str, Any]) -> None:
         """As EngineKind says, as `vllm serve --headless` does it."""
-        group.run_ranks(self._config(arguments, headless=True))
+        run_ranks(self._config(placed(arguments, os.environ), headless=True))
 
     def load(self, arguments: Mapping[str, Any]) -> VllmEngine:
         """As EngineKind says."""
-        config = self._config(arguments)
+        config = self._config(placed(arguments, os.environ))
         if config.parallel_config.nnodes > 1:
-            group.tell_own_address(config.parallel_config.master_addr, config.parallel_config.master_port)
+            tell_own_address(config.parallel_config.master_addr, config.parallel_config.master_port)
         return VllmEngine(config, self.name, self.families)
 
     def _config(self, arguments: Mapping[str, Any], *, headless: bool = False) -> Any:
         prepare()
         from vllm.engine.arg_utils import AsyncEngineArgs
 
-        placed = group.placed(arguments, os.environ)
-        given = {name: value for name, value in placed.items() if name != LORA_DIRS}
+        given = {name: value for name, value in arguments.items() if name != LORA_DIRS}
         if given.get("speculative_config") and REQUEST_METRICS in AsyncEngineArgs.__dataclass_fields__:
             given.setdefault(REQUEST_METRICS, "summary")
         given["disable_log_stats"] = False  # they are the metrics
