@@ -1,4 +1,4 @@
-"""vLLM over the pods of a group: which node a pod is, and the ranks of a node. tests/triton/test_vllm_nodes.py runs them."""
+"""vLLM over the pods of a group: which node a pod is, and its ranks. tests/triton/test_vllm_nodes.py runs them."""
 
 import os
 import sys
