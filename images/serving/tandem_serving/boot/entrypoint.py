@@ -175,7 +175,7 @@ def _ranks(options: argparse.Namespace) -> int:
     from tandem_serving.boot import launch, mpi, node
 
     try:
-        return node.ranks(options.revision, options.port)
+        node.ranks(options.revision, options.port)
     except (launch.LaunchError, mpi.GroupError) as error:
         print(f"cannot work: {error}", file=sys.stderr)
         return 1

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from tandem_serving.boot import launch, mpi, supervise
 from tandem_serving.llmapi import arguments, engines
@@ -42,9 +43,12 @@ def run(revision: Path, port: int, termination_log: Path = supervise.TERMINATION
     return child.wait()
 
 
-def ranks(revision: Path, port: int) -> int:
-    """The child: wait for the leader, and be its ranks in this pod. Raises LaunchError, GroupError."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def ranks(revision: Path, port: int) -> NoReturn:
+    """The child: wait for the leader, and be its ranks in this pod. Raises LaunchError, GroupError.
+
+    It ends at once, and the container with it: an orderly end would wait for ranks that wait for the leader.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     told = launch.read_plan(revision).preflight.get("llm_args") or {}
     try:
         engine = engines.find(str(told.get("engine")))
@@ -53,7 +57,8 @@ def ranks(revision: Path, port: int) -> int:
         engine.run_ranks(given)
     except (ArgumentsError, ArgumentsRefused, engines.UnknownEngineError) as error:
         raise launch.LaunchError(str(error)) from None
-    return 1
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _leader() -> str:

@@ -28,18 +28,15 @@ def placed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> dict
 
 
 def run_ranks(config: Any) -> None:
-    """The ranks of this pod, until one of them ends. `config`: a VllmConfig. They end with this process."""
+    """The ranks of this pod, until one of them ends. `config`: a VllmConfig. The others end with the container."""
     from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
     tell_own_address(config.parallel_config.master_addr, config.parallel_config.master_port)
     executor = MultiprocExecutor(config, monitor_workers=False)
-    try:
-        # Its own monitor has been seen to return while all of them lived.
-        while all(worker.proc.is_alive() for worker in executor.workers):
-            time.sleep(LOOK_SECONDS)
-        log.error("a rank of this node has ended, see above")
-    finally:
-        executor.shutdown()
+    # Its own monitor has been seen to return while all of them lived.
+    while all(worker.proc.is_alive() for worker in executor.workers):
+        time.sleep(LOOK_SECONDS)
+    log.error("a rank of this node has ended, see above")
 
 
 def tell_own_address(leader: str, port: int) -> None:
