@@ -31,8 +31,6 @@ NOT_CUSTOM: Mapping[str, str] = {
     "num_speculative_tokens_per_batch_size": "speculation.draftLenSchedule",
 }
 """Fields of `speculative_config` that the resource has for every type: `custom.args` must not hold them."""
-LORA_DIRS = "lora_dirs"
-"""The one argument that is Tandem's: folders of the container whose adapters requests may name."""
 _REPLICAS = ("", "_rank", "_start_rank", "_size", "_size_local", "_address", "_rpc_port", "_backend")
 _NODES = ("nnodes", "node_rank", "master_addr", "master_port")
 # Arguments by their path, and the field of the resource that decides them, whether it is written or not.

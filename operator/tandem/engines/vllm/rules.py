@@ -11,7 +11,7 @@ from tandem.api.types import DFlash, DSpark, Eagle3, ServiceSpec
 from tandem.engines.request_parameters import SPECULATION
 from tandem.engines.rule import EngineRule, Refusal
 from tandem.engines.vllm import names
-from tandem.engines.vllm.arguments import LORA_DIRS, METHODS, NOT_CUSTOM, conflict
+from tandem.engines.vllm.arguments import METHODS, NOT_CUSTOM, conflict
 from tandem.engines.vllm.versions import MINORS, is_known
 
 if TYPE_CHECKING:
@@ -134,17 +134,16 @@ def _unknown(spec: ServiceSpec, engine: "Vllm") -> Refusal | None:
         ("speculation.custom.args", custom and custom.args, names.speculation),
     ]
     found = [
-        f"{place}.{name} is no argument of vLLM {engine.minor}: {instead(name, of, engine.minor)}"
+        f"{place}.{name} is no argument of vLLM {engine.minor}: {_instead(name, of, engine.minor)}"
         for place, written, of in places
         for name in (written if isinstance(written, Mapping) else ())
-        if name not in of(engine.minor) and (name != LORA_DIRS or of is not names.arguments)
+        if name not in of(engine.minor)
     ]
     known = is_known(engine.version)
     return Refusal(SpecReason.EXTRA_LLM_ARGS_UNKNOWN, "; ".join(found)) if found and known else None
 
 
-def instead(name: str, of: Callable[[str], frozenset[str]], minor: str) -> str:
-    """What to do about an argument that a version does not have. `of`: the names by version."""
+def _instead(name: str, of: Callable[[str], frozenset[str]], minor: str) -> str:
     if versions := [each for each in MINORS if name in of(each)]:
         return f"it is in {versions[0]} to {versions[-1]}: remove it, or write another profile"
     close = difflib.get_close_matches(name, sorted(of(minor)), n=1, cutoff=0.75)

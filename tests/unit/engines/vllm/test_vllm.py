@@ -134,10 +134,6 @@ ARGUMENTS: dict[str, tuple[Change, str]] = {
         "speculative_config: {method: custom_class, num_speculative_tokens: 4, model: mine.Drafter},"
         " max_model_len: 4096, enable_lora: true",
     ),
-    "adapters: their folders are Tandem's own argument": (
-        extra(enable_lora=True, lora_dirs=["/adapters"]),
-        "enable_lora: true, lora_dirs: [/adapters]",
-    ),
     "any other, with a draft": (
         speculating("Custom", custom={"type": "eagle", "needsDraft": True}) | DRAFT,
         "speculative_config: {method: eagle, model: /models/d, num_speculative_tokens: 4}",

@@ -10,13 +10,12 @@ from tandem.api import API_VERSION, KIND, ports
 from tandem.api.profile import Profile
 from tandem.engines.gpus import GpuPlan
 from tandem.engines.vllm import Vllm, names
-from tandem.engines.vllm.rules import instead
 from tandem.engines.vllm.serve import speculation
 from tandem.engines.vllm.serve.command import ImportRefused, ServeCommand
 from tandem.engines.vllm.serve.flags import NOT_MAPPED, THINKING, TOOL_CALLS, VARIABLES
 from tandem.engines.vllm.serve.parse import POSITIONAL, Flags, flag, parse, typed
 from tandem.engines.vllm.serve.sheet import Sheet
-from tandem.engines.vllm.versions import is_known
+from tandem.engines.vllm.versions import MINORS, is_known
 
 _DTYPES = {"half": "float16", "float": "float32"}
 _SHELL = re.compile(r"\$[A-Za-z_{(]")
@@ -101,7 +100,12 @@ def _flag(sheet: Sheet, name: str, written: Any) -> None:
     elif sheet.any_argument or name in names.arguments(sheet.minor):
         sheet.argument(name, value)
     else:
-        sheet.skip(flag(name), f"vLLM {sheet.minor} has no such flag: {instead(name, names.arguments, sheet.minor)}")
+        sheet.skip(flag(name), f"vLLM {sheet.minor} has no such flag: {_elsewhere(name)}")
+
+
+def _elsewhere(name: str) -> str:
+    versions = [minor for minor in MINORS if name in names.arguments(minor)]
+    return f"it is in {', '.join(versions)}: give a --profile with that" if versions else "remove it"
 
 
 def _to(path: str, convert: Callable[[Any], Any] = lambda value: value) -> Callable[[Sheet, Any], None]:
