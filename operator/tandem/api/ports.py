@@ -13,6 +13,8 @@ OPENAI = 9000
 """Of the server pods: the OpenAI endpoint; the Service's port is `serving.openAI.port`."""
 SSH = 2222
 """Of the workers of a group, for its leader."""
+RANKS = 29501
+"""Of the leader of a group, for ranks of other pods that join by themselves."""
 FETCH = 8080
 """Of the pods that download or build: their progress."""
 PROBES = 8080

@@ -28,7 +28,7 @@ def leader_worker_set(service: SpeculativeInferenceService, revision: Revision) 
             "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": _rolling_update(service)},
             "leaderWorkerTemplate": {
                 "size": revision.nodes,
-                # An MPI world that lost a rank is lost.
+                # Ranks that lost one of them are lost.
                 "restartPolicy": "RecreateGroupOnPodRestart",
                 "leaderTemplate": pod_template(service, revision, revision.pod, names.SERVER),
                 "workerTemplate": pod_template(service, revision, revision.worker, names.WORKER),

@@ -50,7 +50,7 @@ def pod_template(
     """Pod template of a workload: `pod` with all that depends on names, our labels over the user's."""
     configmap = names.revision(service.name, revision.digest)
     spec = pod_with_revision(dict(pod), configmap, names.server(service.name))
-    if revision.worker is not None:
+    if any(mount["name"] == "ssh" for each in spec["containers"] for mount in each.get("volumeMounts", ())):
         secret = {"secretName": names.ssh(service.name, service.uid), "defaultMode": 0o440}
         spec["volumes"] = [*spec["volumes"], {"name": "ssh", "secret": secret}]
     if constraints := spec.get("topologySpreadConstraints"):

@@ -20,8 +20,8 @@ def network_policy(
     The peers of `serving.access.from` reach HTTP, gRPC, metrics and the OpenAI endpoint; without any, `client_peers`
     do (the administrator's choice), and without those everybody. Where clients are named, `metrics_peers` (likewise)
     reach the metrics, too: figures, no prompts.
-    Between the pods of groups (`nodes` > 1) all ports are open, for MPI and NCCL choose theirs as they run; ssh is
-    open to no other pod. A selector cannot separate the groups of a service.
+    Between the pods of groups (`nodes` > 1) all ports are open, for MPI, NCCL and vLLM choose theirs as they run; no
+    other pod reaches them. A selector cannot separate the groups of a service.
     """
     peers = list(service.spec.serving.access.sources or client_peers)
     if not peers and nodes == 1:

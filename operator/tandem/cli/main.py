@@ -22,6 +22,7 @@ from tandem.cli import chat as chat_command
 from tandem.cli import commands
 from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
+from tandem.cli import import_service as import_command
 from tandem.cli.options import (
     AsGroup,
     AsUser,
@@ -97,6 +98,7 @@ app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES
     on_cluster(conformance_command.conformance)
 )
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(on_cluster(generate_command.generate))
+app.command("import", help=import_command.HELP, epilog=import_command.EXIT_CODES)(import_command.import_service)
 app.command(help=chat_command.HELP, epilog=chat_command.EXIT_CODES)(on_cluster(chat_command.chat))
 
 

@@ -18,12 +18,20 @@ if TYPE_CHECKING:
     from tandem.engines.tensorrt_engines.builds import Build
 
 
+_SSH = "ssh"
+
+
 @dataclass(frozen=True)
 class Worker:
     """What the pods of a group run beside the leader: arguments of the image's entry point, and ports by name."""
 
     arguments: tuple[str, ...]
     ports: Mapping[str, int]
+
+    @property
+    def by_ssh(self) -> bool:
+        """Whether the leader starts its ranks by ssh, so that the group needs a key pair."""
+        return _SSH in self.ports
 
 
 class Engine(ABC):
@@ -53,7 +61,7 @@ class Engine(ABC):
     guides)."""
     own_environment: ClassVar[tuple[str, ...]] = ()
     """Variables that users must not set, beside those of `environment`."""
-    worker: ClassVar[Worker] = Worker(("worker",), {"ssh": ports.SSH})
+    worker: ClassVar[Worker] = Worker(("worker",), {_SSH: ports.SSH})
     """Of groups; as it is here, the leader starts the ranks by ssh."""
     one_node: ClassVar[bool] = False
     """Whether a replica is one pod, whatever it needs."""

@@ -135,7 +135,7 @@ def _desired(
         cache_claim=build.cache_claim(service) if makes_claim else None,
         results=tuple(_result(service, step, observed) for step in decision.steps if step.is_kept),
         jobs=tuple(_job(service, step, observed) for step in decision.steps if step.state.stage is Stage.ABSENT),
-        keys=build.ssh_secret(service) if nodes > 1 else None,
+        keys=build.ssh_secret(service) if nodes > 1 and engine.worker.by_ssh else None,
     )
     serves = decision.instead or revision
     if not (serves and decision.passed):

@@ -57,6 +57,7 @@ def test_the_openai_endpoint_knows_the_formats_that_a_service_may_name() -> None
 
 def test_ranks_of_a_group_are_reached_over_the_port_that_is_declared() -> None:
     assert mpi.PORT == ports.SSH
+    assert entrypoint._parser().parse_args(["node"]).port == ports.RANKS
 
 
 def test_the_fetcher_shows_its_progress_where_the_operator_asks() -> None:

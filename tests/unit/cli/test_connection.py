@@ -36,7 +36,7 @@ COMMANDS = [
 ]
 """Each that asks a cluster."""
 LOCAL = {
-    *("version", "completion", "crd", "conditions", "render", "validate", "chart"),
+    *("version", "completion", "crd", "conditions", "render", "validate", "import", "chart"),
     *("operator run", "metrics run"),
     "ui",  # becomes kubectl, this process too: test_ui.py
 }

@@ -20,6 +20,7 @@ from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
 from tandem.children import revision_configmap
+from tandem.children.leaderworkerset import leader_worker_set
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
 from tandem.conditions.writes import Reading
@@ -225,6 +226,27 @@ def test_a_made_up_engine_is_rendered(made: Settings) -> None:
     (container,) = [each for each in revision.pod["containers"] if each["name"] == "triton"]
     assert container["image"] == "made:9"
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("profile", "by_ssh"), [("made", False), ("vllm-26.08", False), ("trtllm-26.07", True), ("trtllm-1.3", True)]
+)
+def test_a_group_has_keys_where_its_leader_starts_ranks_by_ssh(made: Settings, profile: str, by_ssh: bool) -> None:
+    profiles = [each.model_copy(update={"image": each.image or "own:1"}) for each in made.profiles]
+    block = {"isKeepAll": False, "isPublicPool": False}
+    asked = {"runtime__profile": profile, "target__tensorParallelSize": 16, "speculation__nGram": block}
+    service = parse(SERVICE, **asked)
+    decision = decide(service, made.model_copy(update={"profiles": profiles}), Observed())
+    assert decision.revision, decision.refusal
+    assert bool(decision.desired.keys) is by_ssh
+    assert ("group" in json.loads(decision.revision.files["launch.json"])) is by_ssh
+    group = leader_worker_set(service, decision.revision)
+    assert group
+    for role in ("leaderTemplate", "workerTemplate"):
+        pod = group["spec"]["leaderWorkerTemplate"][role]["spec"]
+        mounted = {mount["name"] for each in pod["containers"] for mount in each.get("volumeMounts", ())}
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert ("ssh" in mounted) is ("ssh" in volumes) is by_ssh
 
 
 def test_its_groups(made: Settings) -> None:

@@ -1,5 +1,5 @@
 """The commands of Tandem's pods: `serve` and its startup probe `probe`; `preflight` and `build`, which are Jobs; in
-groups of pods also `worker` (the other pods' containers) and `session` (what their sshd starts)."""
+groups, the containers of the other pods: `worker` with `session` (what its sshd starts), or `node` with `ranks`."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ def _parser() -> argparse.ArgumentParser:
     session = commands.add_parser("session", help="what a worker's sshd starts: the leader's daemon")
     session.add_argument("--folder", type=Path, required=True, help="the worker's working files")
     session.set_defaults(run=_session)
+    for name, run, what in (
+        ("node", _node, "run this pod's ranks of the group, which find the leader by themselves"),
+        ("ranks", _ranks, "what a node runs: its ranks"),
+    ):
+        joining = commands.add_parser(name, help=what)
+        _revision(joining)
+        joining.add_argument("--port", type=int, default=29501, help="of the leader's ranks")
+        joining.set_defaults(run=run)
     return parser
 
 
@@ -149,6 +157,26 @@ def _worker(_: argparse.Namespace) -> int:
     try:
         return worker.run()
     except mpi.GroupError as error:
+        print(f"cannot work: {error}", file=sys.stderr)
+        return 1
+
+
+def _node(options: argparse.Namespace) -> int:
+    from tandem_serving.boot import launch, mpi, node
+
+    try:
+        return node.run(options.revision, options.port)
+    except (launch.LaunchError, mpi.GroupError) as error:
+        print(f"cannot work: {error}", file=sys.stderr)
+        return 1
+
+
+def _ranks(options: argparse.Namespace) -> int:
+    from tandem_serving.boot import launch, mpi, node
+
+    try:
+        node.ranks(options.revision, options.port)
+    except (launch.LaunchError, mpi.GroupError) as error:
         print(f"cannot work: {error}", file=sys.stderr)
         return 1
 

@@ -115,6 +115,13 @@ class EngineKind(Protocol):
         """
         ...
 
+    def run_ranks(self, arguments: Mapping[str, Any]) -> None:
+        """In a pod of a group that is not the leader: be its ranks, until one of them ends.
+
+        Raises ArgumentsError where something else starts them, ArgumentsRefused.
+        """
+        ...
+
     def load(self, arguments: Mapping[str, Any]) -> LlmApiEngine:
         """Load the model: minutes for a large one. Whatever it raises goes up to Triton."""
         ...

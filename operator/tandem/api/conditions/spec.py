@@ -71,7 +71,8 @@ class SpecReason(Reason):
         _REFUSED,
         "GpusExceedNode",
         "The profile's engine runs on one node in this mode, and the models need more GPUs than a node has.",
-        "Lower `tensorParallelSize`, or raise `placement.gpu.perNode`; TensorRT-LLM's LLM API runs on several nodes.",
+        "Lower `tensorParallelSize`, or raise `placement.gpu.perNode`; TensorRT-LLM's LLM API and vLLM run on several"
+        " nodes.",
     )
     GPUS_NOT_DIVISIBLE = (
         _REFUSED,

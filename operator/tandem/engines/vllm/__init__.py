@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from tandem.api import ports
 from tandem.api.decoding import DecodingType, Mode
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
-from tandem.engines.engine import Engine
+from tandem.engines.engine import Engine, Worker
 from tandem.engines.extra_arguments import with_defaults
 from tandem.engines.gpus import GpuPlan, Launch, over_nodes
 from tandem.engines.request_parameters import SPECULATION, Facts
@@ -28,7 +29,7 @@ class Vllm(Engine):
     rules = (*rules.RULES, *known_bad.RULES)
     warnings = known_bad.WARNINGS
     parameters = TABLE
-    one_node = True
+    worker = Worker(("node", f"--port={ports.RANKS}"), {})
     judges_arguments = True
     least_compute_capability = (7, 5)  # docs/getting_started/installation/gpu.cuda.inc.md
     instead: ClassVar[Mapping[DecodingType, str]] = {
@@ -60,10 +61,10 @@ class Vllm(Engine):
         return [kind for kind in kinds if since.get(kind, 0) <= MINORS.index(self.minor)]
 
     def gpu_plan(self, spec: ServiceSpec) -> GpuPlan:
-        """Of one pod, whose ranks it starts by itself."""
+        """Of target and draft on the same GPUs, over several nodes where they must be; each pod starts its ranks."""
         if not self.profile.gpus:
             return GpuPlan()
-        return replace(over_nodes(spec), launch=Launch.SINGLE, world_size=1, nodes=1)
+        return replace(over_nodes(spec), launch=Launch.SINGLE, world_size=1)
 
     def environment(self, plan: GpuPlan) -> dict[str, str]:
         """It tells nobody of its use."""
@@ -71,7 +72,9 @@ class Vllm(Engine):
 
     def arguments(self, spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any]:
         """Those of `AsyncEngineArgs`; those of the profile come last."""
-        return with_defaults(llm_args(spec, folders), self.profile.engine.parameters)
+        nodes = self.gpu_plan(spec).nodes
+        group = {"nnodes": nodes, "master_port": ports.RANKS} if nodes > 1 else {}
+        return with_defaults({**llm_args(spec, folders), **group}, self.profile.engine.parameters)
 
     def facts(self, spec: ServiceSpec, arguments: Mapping[str, Any]) -> Facts:
         """By whether it speculates."""

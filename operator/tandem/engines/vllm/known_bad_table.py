@@ -95,6 +95,15 @@ TABLE = (
         source=f"{_GITHUB}/issues/55005",
     ),
     KnownBad(
+        combination="target.pipelineParallelSize above 1 on CPUs, with enforce_eager",
+        versions=("0.32",),
+        when=(on_cpus, over_stages, has("enforce_eager")),
+        happens="makes the buffers between stages only when it compiles: the first request ends the engine",
+        instead="write pipelineParallelSize: 1 and a larger tensorParallelSize",
+        source=f"{_GITHUB}/blob/v0.32.0/vllm/v1/worker/cpu_model_runner.py",
+        refused=True,
+    ),
+    KnownBad(
         combination="speculation.draftLenSchedule or maxConcurrency on CPUs",
         versions=before("0.25"),
         when=(on_cpus, has("speculative_config.num_speculative_tokens_per_batch_size")),

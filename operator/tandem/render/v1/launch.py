@@ -54,9 +54,10 @@ def _command(inputs: Inputs, stack: Stack) -> list[str]:
 
 
 def _group(inputs: Inputs) -> dict[str, int]:
-    """The pods of a replica, and the GPUs of each; empty where it is one pod."""
+    """The pods of a replica, and the GPUs of each, where the leader starts the ranks by ssh; else empty."""
     plan = inputs.plan
-    return {"hosts": plan.nodes, "slots": plan.gpus_per_pod} if plan.nodes > 1 else {}
+    by_ssh = plan.nodes > 1 and inputs.engine.worker.by_ssh
+    return {"hosts": plan.nodes, "slots": plan.gpus_per_pod} if by_ssh else {}
 
 
 def _server_command(inputs: Inputs) -> list[str]:

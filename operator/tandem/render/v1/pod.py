@@ -44,10 +44,11 @@ def worker_pod(inputs: Inputs) -> dict[str, Any] | None:
     worker = inputs.engine.worker
     if inputs.plan.nodes == 1:
         return None
+    ports_of = [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in worker.ports.items()]
     container = {
         **_container(inputs, *worker.arguments),
         **placement.resources(inputs),
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in worker.ports.items()],
+        **({"ports": ports_of} if ports_of else {}),
     }
     # It ends with the leader, not before.
     return _serving(inputs, container, grace_seconds(inputs) + STOP_SECONDS)
@@ -83,8 +84,7 @@ def template_metadata(inputs: Inputs) -> dict[str, dict[str, str]]:
 
 def _serving(inputs: Inputs, container: dict[str, Any], grace: int) -> dict[str, Any]:
     """A pod that computes, with the user's additions."""
-    group = inputs.plan.nodes > 1
-    if group:
+    if inputs.plan.nodes > 1 and inputs.engine.worker.by_ssh:
         key = {"name": "ssh", "mountPath": SSH, "readOnly": True}
         container = {**container, "volumeMounts": [*container["volumeMounts"], key]}
     pod = {

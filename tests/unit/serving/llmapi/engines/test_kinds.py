@@ -51,3 +51,9 @@ def test_tokens_of_a_sequence(
 ) -> None:
     given = {"model": str(model_folder("model")), **({"max_seq_len": asked} if asked else {})}
     assert engines.find(kind).limits(given).max_sequence_len == length, reason
+
+
+@pytest.mark.parametrize("kind", ["TensorRT-LLM", "Tandem"])
+def test_ranks_that_mpirun_starts_join_nobody(kind: str) -> None:
+    with pytest.raises(ArgumentsError, match=f"the leader of a group starts the ranks of {kind}"):
+        engines.find(kind).run_ranks({})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_serving.checkpoint import ModelLimits, read_limits
+from tandem_serving.llmapi.arguments import ArgumentsError
 from tandem_serving.llmapi.engine import ArgumentsRefused
 from tandem_serving.llmapi.engines.tensorrt_llm import arguments as own_arguments
 from tandem_serving.llmapi.engines.tensorrt_llm import checkpoint_code, dialect, statistics
@@ -65,6 +66,10 @@ class TensorRtLlm:
             raise ArgumentsRefused(
                 f"{self.name} of this image refuses the arguments: {error}; change the field, or runtime.extraLlmArgs"
             ) from None
+
+    def run_ranks(self, arguments: Mapping[str, Any]) -> None:
+        """As EngineKind says: mpirun does."""
+        raise ArgumentsError(f"the leader of a group starts the ranks of {self.name}: apply the resource again")
 
     def load(self, arguments: Mapping[str, Any]) -> TensorRtLlmEngine:
         """As EngineKind says."""

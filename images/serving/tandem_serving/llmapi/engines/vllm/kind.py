@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tandem_serving.checkpoint import ModelLimits, read_limits
 from tandem_serving.llmapi.arguments import ArgumentsError
 from tandem_serving.llmapi.engine import ArgumentsRefused
 from tandem_serving.llmapi.engines.vllm.engine import VllmEngine, prepare
+from tandem_serving.llmapi.engines.vllm.group import placed, run_ranks, tell_own_address
 from tandem_serving.llmapi.request import Features
 from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies
 
@@ -63,13 +65,20 @@ class Vllm:
 
     def dry_run(self, arguments: Mapping[str, Any]) -> None:
         """As EngineKind says, by vLLM's own configuration."""
-        self._config(arguments)
+        self._config(placed(arguments, os.environ))
+
+    def run_ranks(self, arguments: Mapping[str, Any]) -> None:
+        """As EngineKind says, as `vllm serve --headless` does it."""
+        run_ranks(self._config(placed(arguments, os.environ), headless=True))
 
     def load(self, arguments: Mapping[str, Any]) -> VllmEngine:
         """As EngineKind says."""
-        return VllmEngine(self._config(arguments), self.name, self.families)
+        config = self._config(placed(arguments, os.environ))
+        if config.parallel_config.nnodes > 1:
+            tell_own_address(config.parallel_config.master_addr, config.parallel_config.master_port)
+        return VllmEngine(config, self.name, self.families)
 
-    def _config(self, arguments: Mapping[str, Any]) -> Any:
+    def _config(self, arguments: Mapping[str, Any], *, headless: bool = False) -> Any:
         prepare()
         from vllm.engine.arg_utils import AsyncEngineArgs
 
@@ -78,7 +87,7 @@ class Vllm:
             given.setdefault(REQUEST_METRICS, "summary")
         given["disable_log_stats"] = False  # they are the metrics
         try:
-            return AsyncEngineArgs(**given).create_engine_config()
+            return AsyncEngineArgs(**given).create_engine_config(headless=headless)
         except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
             raise ArgumentsRefused(
                 f"{self.name} of this image refuses the arguments: {error}; change the field, or runtime.extraLlmArgs"

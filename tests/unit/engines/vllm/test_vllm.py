@@ -82,6 +82,10 @@ ARGUMENTS: dict[str, tuple[Change, str]] = {
         {"target__dtype": "bfloat16", "target__kvCache": {"enableBlockReuse": False}},
         "dtype: bfloat16, enable_prefix_caching: false",
     ),
+    "several nodes: each pod adds which one it is, and where the leader is": (
+        {"target__tensorParallelSize": 8, "target__pipelineParallelSize": 2},
+        "tensor_parallel_size: 8, pipeline_parallel_size: 2, nnodes: 2, master_port: 29501",
+    ),
     "a draft model": (
         speculating("DraftTarget", maxDraftLen=3),
         "speculative_config: {method: draft_model, model: /models/d, num_speculative_tokens: 3}",
@@ -313,11 +317,10 @@ REFUSED: list[tuple[Change, str, str]] = [
         "speculation.custom.args.draft_sample_metod is no argument of vLLM 0.27: write draft_sample_method",
     ),
     (
-        {"target__tensorParallelSize": 16},
-        "GpusExceedNode",
-        "vLLM 0.27.1 in mode LLMAPI runs on one node: target (tensorParallelSize 16 x pipelineParallelSize 1) needs"
-        " 16"
-        " GPUs, and placement.gpu.perNode is 8: lower tensorParallelSize, or raise perNode",
+        {"target__tensorParallelSize": 9},
+        "GpusNotDivisible",
+        "target (tensorParallelSize 9 x pipelineParallelSize 1) needs 9 GPUs, which 2 nodes of at most 8 cannot share"
+        " equally: choose tensorParallelSize x pipelineParallelSize to be a multiple of the nodes",
     ),
     (
         {"placement__gpu": {"product": ["Tesla-V100-SXM2-16GB"]}},
@@ -378,6 +381,12 @@ KNOWN_BAD: list[tuple[str, str, list[Change], list[Change]]] = [
     ),
     ("0.27.1", "decodingType DraftTarget", [speculating("DraftTarget")], [speculating("Eagle3")]),
     (f"{CPU}0.32.0", "speculation on CPUs", [speculating("NGram") | OWN_IMAGE], [speculating("NGram"), OWN_IMAGE]),
+    (
+        f"{CPU}0.32.0",
+        "target.pipelineParallelSize above 1 on CPUs",
+        [STAGES | extra(enforce_eager=True)],
+        [STAGES, extra(enforce_eager=True)],
+    ),
     (
         f"{CPU}0.24.0",
         "speculation.draftLenSchedule or maxConcurrency",
