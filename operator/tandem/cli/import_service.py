@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tandem.settings import Settings
 
 HELP = (
-    "Print the SpeculativeInferenceService that does what a start of vLLM's server does.\n\n"
-    "Each flag and variable becomes a field, or an argument of the engine; for each of the others, comments and"
-    " standard error have the reason, and what to do. Values that are secret are never printed. Models, nodes and the"
-    " rest of the cluster are not looked at."
+    "Print the SpeculativeInferenceService that does the same as a command that starts vLLM's server.\n\n"
+    "Each flag and variable becomes a field or an argument of the engine. Comments and standard error list the"
+    " others, with the reason and what to do. Secret values are never printed. The command does not check models,"
+    " nodes or the rest of the cluster."
 )
 EXIT_CODES = (
     "Exit codes: 0 `tandem validate` accepts it; 1 it does not, or there is nothing to import; 2 wrong options."

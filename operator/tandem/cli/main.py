@@ -125,8 +125,8 @@ def render(
 ) -> None:
     """Print offline the objects that the operator would apply for a SpeculativeInferenceService.
 
-    With --diff or --diff-git, for pull requests, the command prints how these objects change. For each service, a line
-    on standard error says whether its pods roll.
+    With --diff or --diff-git, for pull requests, the command prints how these objects change. For each service, a
+    line on standard error says whether its pods roll.
     """
     from tandem.cli.manifests import accepted, judge_files
     from tandem.cli.render import render_manifests, trtllm_config

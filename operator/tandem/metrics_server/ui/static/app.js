@@ -98,7 +98,7 @@ function signIn(message = "") {
     h("h1", {}, "Sign in"),
     message ? h("p", { class: "error", role: "alert" }, message) : null,
     h("form", { onsubmit: submit }, h("label", { for: "token" }, "Token", token), h("button", { type: "submit" }, "Sign in")),
-    h("p", { id: "how", class: "muted" }, "A token of a ServiceAccount of the cluster, for this server alone:"),
+    h("p", { id: "how", class: "muted" }, "A token of a ServiceAccount, only for this server:"),
     h("pre", {}, `kubectl create token ACCOUNT -n NAMESPACE \\\n  --audience ${AUDIENCE}`),
     h("p", { class: "muted small" }, "It stays in this tab until you sign out or close it. You see the services that it may read.")));
   token.focus();

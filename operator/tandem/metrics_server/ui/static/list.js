@@ -29,7 +29,7 @@ function row(s) {
     right(time(f.latency.timeToFirstTokenP95)),
     right(time(f.latency.interTokenLatencyMean)),
     right(number(f.tokensPerSecond),
-      f.tokensPerSecondAlone ? h("span", { class: "muted small block" }, `alone ≈ ${number(f.tokensPerSecondAlone)}`) : null),
+      f.tokensPerSecondAlone ? h("span", { class: "muted small block" }, `without draft ≈ ${number(f.tokensPerSecondAlone)}`) : null),
     right(factor(f.speedup)));
 }
 

@@ -17,7 +17,7 @@ function figures(s) {
     f.live ? null : h("p", { class: "warning" }, `No server reports figures now; these are ${age(f.observedAt)} old.`),
     h("div", { class: "cards" },
       card("Tokens a second", number(f.tokensPerSecond),
-        f.tokensPerSecondAlone ? `the target alone: about ${number(f.tokensPerSecondAlone)}` : "", line(s, "speed", "Tokens a second", rate)),
+        f.tokensPerSecondAlone ? `without the draft: about ${number(f.tokensPerSecondAlone)}` : "", line(s, "speed", "Tokens a second", rate)),
       card("Speed-up", factor(f.speedup), f.speedupMessage,
         f.speedup && f.live ? line(s, "speedup", "Speed-up", factor) : null),
       card("Accepted length", number(f.meanAcceptedLength, 2), `${percent(f.acceptanceRate)} of the draft tokens`,
