@@ -191,6 +191,8 @@ ui-images: ## Take the pictures of docs/how-to/ui.md again, as `make ui` does wh
 
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
+	@# Not within a test, whose time is limited.
+	@$(PY) -m builder build vllm-cpu
 	$(PY) -m pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder
 
 AUDITED := $(wildcard images/*/*requirements.txt tests/requirements.txt tests/*/*requirements.txt)
@@ -244,8 +246,8 @@ release-test: venv binaries deps images ## A release's own images on a real kube
 
 # --- a Kubernetes of your own -------------------------------------------------------------------
 .PHONY: demo
-demo: venv ## Images, chart, example service, completions, on the cluster of KUBECONFIG or CONTEXT=, of kind or k3d, or one built here (root)
-	@$(PY) examples/demo.py $(if $(CONTEXT),--context "$(CONTEXT)") $(if $(REGISTRY),--registry "$(REGISTRY)")
+demo: venv ## Images, chart, example service, completions, on the cluster of KUBECONFIG or CONTEXT=, of kind or k3d, or one built here (root); PROFILE=vllm-cpu: by vLLM
+	@$(PY) examples/demo.py $(if $(PROFILE),--profile "$(PROFILE)") $(if $(CONTEXT),--context "$(CONTEXT)") $(if $(REGISTRY),--registry "$(REGISTRY)")
 
 .PHONY: down
 down: venv ## Remove the demo's cluster: processes, mounts, network interfaces, files

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -28,12 +28,35 @@ from cluster.others import Other
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SYSTEM_NAMESPACE = "tandem-system"
-SERVICE = "quickstart"
-EXAMPLE = REPOSITORY / "examples" / "quickstart.yaml"
 MARK = "demo=tandem"
 """Label of the Helm release, by which the demo knows its own on a cluster that is used for more."""
 READY_SECONDS = 600
 KUBECONFIGS = REPOSITORY / "build" / "demo"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the demo of a profile serves; `alone`: a request may go without drafts, so that both can be compared."""
+
+    profile: str
+    service: str
+    example: Path
+    alone: bool
+
+    @property
+    def images(self) -> list[str]:
+        """Names of the images that it needs; that of the profile has the profile's name."""
+        return list(dict.fromkeys((*inputs.DEFAULT, self.profile)))
+
+
+QUICKSTART = Shown("reference", "quickstart", REPOSITORY / "examples/quickstart.yaml", alone=True)
+PROFILES = {
+    shown.profile: shown
+    for shown in (
+        QUICKSTART,
+        Shown("vllm-cpu", "quickstart-vllm", REPOSITORY / "examples/vllm-cpu.yaml", alone=False),
+    )
+}
 
 
 def say(text: str) -> None:
@@ -50,11 +73,11 @@ def step(title: str) -> Iterator[None]:
     say(f"done in {time.monotonic() - started:.0f} s")
 
 
-def built_images() -> list[Built]:
+def built_images(shown: Shown = QUICKSTART) -> list[Built]:
     """Build what changed of the images."""
     engine = engines.choose(cache.default().root, None)
     plan = Plan(REPOSITORY, cache.default(), engine.local_base)
-    return build.build(plan, engine, inputs.select([]))
+    return build.build(plan, engine, inputs.select(shown.images))
 
 
 def helm_values(images: list[Built]) -> dict[str, object]:
@@ -65,7 +88,7 @@ def helm_values(images: list[Built]) -> dict[str, object]:
         "image": {"repository": repository, "tag": tag},
         "servingImage": refs["serving"],
         "fetcherImage": refs["fetcher"],
-        "profiles": [{"name": "reference", "image": refs["reference"]}],
+        "profiles": [{"name": name, "image": refs[name]} for name in PROFILES if name in refs],
     }
 
 
@@ -86,18 +109,19 @@ def install(cluster: Cluster | Other, images: list[Built], **values: object) -> 
     helm(cluster, *chart, *options, values=helm_values(images) | values)
 
 
-def check_free(cluster: Other) -> None:
+def check_free(cluster: Other, shown: Shown = QUICKSTART) -> None:
     """Raises ClusterError where Tandem is installed already, and not by the demo, which would replace it."""
     found = ("list", "--filter", "^tandem$", "--output", "json")
     if json.loads(helm(cluster, *found)) and not json.loads(helm(cluster, *found, "--selector", MARK)):
         raise ClusterError(
-            f"the cluster of {cluster.context} has Tandem already: apply {EXAMPLE} there, or choose another cluster"
+            f"the cluster of {cluster.context} has Tandem already: apply {shown.example} there, or choose"
+            " another cluster"
         )
 
 
-def apply(cluster: Cluster | Other, images: list[Built]) -> None:
+def apply(cluster: Cluster | Other, images: list[Built], shown: Shown) -> None:
     """Apply the example; one that serves older images is made anew, since a service keeps what it started with."""
-    found = cluster.kubectl.get("deployments", "-l", f"serving.tandem.dev/service={SERVICE}")["items"]
+    found = cluster.kubectl.get("deployments", "-l", f"serving.tandem.dev/service={shown.service}")["items"]
     used = {
         container["image"]
         for deployment in found
@@ -106,16 +130,16 @@ def apply(cluster: Cluster | Other, images: list[Built]) -> None:
     }
     if used - {image.ref for image in images}:
         say("the images changed: the service is made anew")
-        cluster.kubectl.run("delete", "sis", SERVICE)
-        cluster.kubectl.run("wait", "--for=delete", f"deployment/{SERVICE}-server", "--timeout=60s")
-    cluster.kubectl.run("apply", "-f", str(EXAMPLE))
+        cluster.kubectl.run("delete", "sis", shown.service)
+        cluster.kubectl.run("wait", "--for=delete", f"deployment/{shown.service}-server", "--timeout=60s")
+    cluster.kubectl.run("apply", "-f", str(shown.example))
 
 
-def wait_ready(cluster: Cluster | Other) -> None:
+def wait_ready(cluster: Cluster | Other, service: str) -> None:
     """Show the reason of Ready as it changes, until it is True."""
     said, deadline = "", time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
-        status = cluster.kubectl.get("sis", SERVICE).get("status", {})
+        status = cluster.kubectl.get("sis", service).get("status", {})
         ready = next((c for c in status.get("conditions", []) if c["type"] == "Ready"), None)
         text = f"{ready['reason']}: {ready['message']}" if ready else "waiting for the operator"
         if text != said:
@@ -125,20 +149,20 @@ def wait_ready(cluster: Cluster | Other) -> None:
             return
         time.sleep(0.5)
     raise ClusterError(
-        f"{SERVICE} is not Ready after {READY_SECONDS} s; see `kubectl describe sis {SERVICE}` and"
+        f"{service} is not Ready after {READY_SECONDS} s; see `kubectl describe sis {service}` and"
         f" `kubectl -n {SYSTEM_NAMESPACE} logs deploy/tandem-operator`"
     )
 
 
-def generate(cluster: Cluster | Other) -> int:
-    """Stream the example prompts, with speculation and without."""
-    target = [SERVICE]
+def generate(cluster: Cluster | Other, shown: Shown = QUICKSTART) -> int:
+    """Stream the example prompts, with speculation and, where a request may choose, without."""
+    target = [shown.service]
     if isinstance(cluster, Cluster):
         # By the address that pods use, which this cluster's host reaches too: a port-forward would cost as much
         # as a small model's pass. From elsewhere `tandem generate NAME` makes one by itself.
-        address = cluster.kubectl.get("service", f"{SERVICE}-triton")["spec"]["clusterIP"]
+        address = cluster.kubectl.get("service", f"{shown.service}-triton")["spec"]["clusterIP"]
         target = ["--url", f"{address}:8001"]
-    command = [sys.executable, "-m", "tandem", "generate", *target, "--compare"]
+    command = [sys.executable, "-m", "tandem", "generate", *target, *(["--compare"] if shown.alone else [])]
     command += ["--prompts", str(REPOSITORY / "examples/prompts.jsonl"), "--max-tokens", "96"]
     path = f"{cluster.kubectl.binary.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
@@ -154,20 +178,20 @@ def elsewhere(name: str, context: str, registry: str) -> Other | None:
     return None if Cluster(name).status() else others.in_docker(KUBECONFIGS, name, say)
 
 
-def prepare_other(cluster: Other) -> list[Built]:
+def prepare_other(cluster: Other, shown: Shown) -> list[Built]:
     """Bring the images to a cluster of others, and return them as they are named there."""
     say(f"{cluster.context} ({cluster.server}): Tandem goes into namespace {SYSTEM_NAMESPACE}, with its resource and")
-    say(f"rights for the whole cluster; the service {SERVICE} into the current namespace")
+    say(f"rights for the whole cluster; the service {shown.service} into the current namespace")
     cluster.check_takes_images()
-    check_free(cluster)
-    with step("Images: operator, serving, reference, fetcher"):
-        images = built_images()
+    check_free(cluster, shown)
+    with step(f"Images: {', '.join(shown.images)}"):
+        images = built_images(shown)
     with step("Images into the cluster"):
         refs = cluster.take({image.name: others.Image(image.ref, image.archive) for image in images}, say)
     return [replace(image, ref=refs[image.name]) for image in images]
 
 
-def prepare_own(cluster: Cluster) -> list[Built]:
+def prepare_own(cluster: Cluster, shown: Shown) -> list[Built]:
     """Build a Kubernetes on this machine, and return the images that are in it."""
     if absent := [name for name in binaries.STANDARD if binaries.find(name) is None]:
         say(f"no kubeconfig is given, and neither kind nor k3d runs here: {len(absent)} programs of Kubernetes")
@@ -176,8 +200,8 @@ def prepare_own(cluster: Cluster) -> list[Built]:
         if missing := deps.missing(deps.NODE_NEEDS + deps.IMAGE_NEEDS):
             say(deps.describe(missing))
             deps.install(missing)
-    with step("Images: operator, serving, reference"):
-        images = built_images()
+    with step(f"Images: {', '.join(shown.images)}"):
+        images = built_images(shown)
     with step("A one-node Kubernetes: API server, controllers, scheduler, kubelet, containerd"):
         cluster.up(["real"])
         for image in images:
@@ -189,18 +213,20 @@ def demo(
     name: str = "tandem",
     context: Annotated[str, typer.Option(help="Context of kubectl's configuration: use that cluster.")] = "",
     registry: Annotated[str, typer.Option(help="Host and path where that cluster pulls images from.")] = "",
+    profile: Annotated[str, typer.Option(help=f"What serves: {' or '.join(PROFILES)}.")] = QUICKSTART.profile,
 ) -> None:
     """Find or start a Kubernetes, build and install Tandem, serve the example pair and stream completions."""
+    shown = chosen(profile)
     other = elsewhere(name, context, registry)
     cluster = other or Cluster(name, say=say)
-    images = prepare_other(other) if other else prepare_own(Cluster(name, say=say))
+    images = prepare_other(other, shown) if other else prepare_own(Cluster(name, say=say), shown)
     with step("The chart: CRD, rights, operator"):
         install(cluster, images)
-    with step("examples/quickstart.yaml: a SpeculativeInferenceService"):
-        apply(cluster, images)
-        wait_ready(cluster)
+    with step(f"examples/{shown.example.name}: a SpeculativeInferenceService"):
+        apply(cluster, images, shown)
+        wait_ready(cluster, shown.service)
     typer.secho(">> Completions: text from accepted draft tokens is green", bold=True)
-    code = generate(cluster)
+    code = generate(cluster, shown)
     if code:
         raise typer.Exit(code)
     typer.secho(">> It is yours now", bold=True)
@@ -208,15 +234,22 @@ def demo(
     for line in (
         f"export KUBECONFIG={cluster.kubeconfig}",
         f"export PATH=$PATH:{kubectl.parent}:{REPOSITORY / '.venv/bin'}",
-        f"kubectl get sis,pods                      # kubectl describe sis {SERVICE}",
-        f"tandem generate {SERVICE} -p 'def fibonacci(n):'",
-        f"kubectl edit sis {SERVICE}                # try maxDraftLen: 2, or a wrong model path",
-        *removal(other),
+        f"kubectl get sis,pods                      # kubectl describe sis {shown.service}",
+        f"tandem generate {shown.service} -p 'def fibonacci(n):'",
+        f"kubectl edit sis {shown.service}                # try maxDraftLen: 2, or a wrong model path",
+        *removal(other, shown.service),
     ):
         say(line)
 
 
-def removal(other: Other | None) -> list[str]:
+def chosen(profile: str) -> Shown:
+    """What a profile's demo is. Raises ClusterError: it has none."""
+    if profile not in PROFILES:
+        raise ClusterError(f"no demo of profile {profile}: write PROFILE={' or PROFILE='.join(PROFILES)}")
+    return PROFILES[profile]
+
+
+def removal(other: Other | None, service: str = QUICKSTART.service) -> list[str]:
     """The commands that remove what the demo made."""
     if other is None:
         return ["make down                                 # remove all of it"]
@@ -225,7 +258,7 @@ def removal(other: Other | None) -> list[str]:
         delete = {"kind": f"kind delete cluster --name {name}", "k3d": f"k3d cluster delete {name}"}
         return [f"{delete[loader]}          # remove all of it"]
     return [
-        f"kubectl delete sis {SERVICE} && helm uninstall tandem -n {SYSTEM_NAMESPACE} --wait",
+        f"kubectl delete sis {service} && helm uninstall tandem -n {SYSTEM_NAMESPACE} --wait",
         "kubectl delete crd speculativeinferenceservices.serving.tandem.dev   # and every service of the cluster",
     ]
 

@@ -18,7 +18,8 @@ import pytest
 import tritonclient.grpc as triton
 import yaml
 
-from builder.build import Built
+from builder import cache, engines, inputs
+from builder.build import Built, Plan
 from cluster.addresses import shown
 from cluster.core import Cluster
 from support.order import first
@@ -203,8 +204,16 @@ def images() -> list[Built]:
     return made
 
 
+def vllm_image() -> Built:
+    """Where the image with vLLM is, or will be: only its test builds and loads it."""
+    engine = engines.choose(cache.default().root)
+    (image,) = inputs.select(["vllm-cpu"])
+    return Plan(REPOSITORY, cache.default(), engine.local_base).image(image)
+
+
 def profiles(images: list[Built]) -> list[dict[str, Any]]:
-    """The reference profile with the image that was built, and one whose engines are decoupled as TensorRT-LLM's."""
+    """The reference profile with the image that was built, and one whose engines are decoupled as TensorRT-LLM's;
+    and vLLM's."""
     reference = next(profile for profile in shipped_profiles() if profile["name"] == "reference")
     reference["image"] = next(image.ref for image in images if image.name == "reference")
     # A server that is deleted holds its share of the node until it has ended: the next one need not wait for that.
@@ -213,6 +222,7 @@ def profiles(images: list[Built]) -> list[dict[str, Any]]:
     return [
         reference,
         reference | {"name": DECOUPLED, "tritonVersion": "", "engine": {"kind": "Tandem", "calls": "Collected"}},
+        {"name": "vllm-cpu", "image": vllm_image().ref},
     ]
 
 

@@ -1,48 +1,26 @@
 """The tutorials' commands do what the pages show, when they are copied one after the other."""
 
 import json
-import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
-from cluster import binaries
-from support.console import Step, marked, matches, run
+from support.console import Step, marked
 
 from .conftest import REPOSITORY, Site, wait_for
+from .tutorials import follow, reader, steps_of
 
 pytestmark = pytest.mark.nightly
 
-TUTORIALS = REPOSITORY / "docs/tutorials"
 UNINSTALLING = REPOSITORY / "docs/how-to/upgrade.md"
 NAMESPACE = "tutorial"
-SECONDS = 900
 
 
 @pytest.fixture(scope="module")
 def shell(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Variables of a reader's shell: a kubeconfig whose namespace is his own, the commands in PATH, a home."""
-    home = tmp_path_factory.mktemp("home")
-    site.run("create", "namespace", NAMESPACE)
-    config = yaml.safe_load(site.cluster.kubeconfig.read_text())
-    for context in config["contexts"]:
-        context["context"]["namespace"] = NAMESPACE
-    (home / "kubeconfig").write_text(yaml.safe_dump(config))
-    commands = [Path(sys.executable), site.cluster.kubectl.binary, binaries.ensure(["helm"], print)["helm"]]
-    folders = [*(str(command.parent) for command in commands), os.environ["PATH"]]
-    people = [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
-    author = dict.fromkeys(people, "reader@example.com")
-    places = {"HOME": str(home), "KUBECONFIG": str(home / "kubeconfig"), "PATH": os.pathsep.join(folders)}
-    yield places | author
+    """See `reader`."""
+    yield reader(site, NAMESPACE, tmp_path_factory.mktemp("home"))
     site.run("delete", "namespace", NAMESPACE, "--wait=false")
-
-
-def steps_of(name: str) -> list[Step]:
-    """The commands of a tutorial."""
-    return marked((TUTORIALS / f"{name}.md").read_text(), name)
 
 
 FIRST = steps_of("first-service")
@@ -52,16 +30,6 @@ TOGETHER = {
     "ngram": steps_of("ngram"),
     "gitops": steps_of("gitops"),
 }
-
-
-def follow(shell: dict[str, str], steps: list[Step]) -> None:
-    """Run the commands, and compare what they print with what the page shows."""
-    results = run(steps, REPOSITORY, shell, SECONDS)
-    for result in results:
-        print(f"$ {result.step.command}\n{result.printed}")
-        assert result.status == 0, result.step.command
-        assert matches(result.step.shown, result.printed), result.step.shown
-    assert len(results) >= len(steps)
 
 
 @pytest.mark.parametrize("steps", TOGETHER.values(), ids=TOGETHER)

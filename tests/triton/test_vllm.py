@@ -21,8 +21,13 @@ from triton.waits import counted, metric
 __all__ = ["greedy"]
 MENDED = """
 import torch
+from vllm.model_executor.models import registry
 from vllm.utils import cpu_triton_utils
 from vllm.v1.sample.ops import topk_topp_sampler
+
+def another_process():
+    registry.subprocess = None
+    registry._run_in_subprocess(int)
 
 def expand():
     made = torch.full((6,), -1.0)
@@ -32,7 +37,7 @@ def expand():
 def top_k():
     topk_topp_sampler.apply_top_k_only(torch.ones(0, 4), torch.ones(0, dtype=torch.int32))
 
-for check in (expand, top_k):
+for check in (another_process, expand, top_k):
     try:
         check()
     except Exception as error:
@@ -158,7 +163,9 @@ def test_conformance(server: TritonServer, target_alone: TritonServer, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "faults"), [("", ["expand", "top_k"]), ("tandem_vllm_cpu", [])], ids=["as it is", "mended"]
+    ("plugins", "faults"),
+    [("", ["another_process", "expand", "top_k"]), ("tandem_vllm_cpu", [])],
+    ids=["as it is", "mended"],
 )
 def test_what_the_plugin_mends(plugins: str, faults: list[str]) -> None:
     """Where a fault is gone without it, the mend can go."""
@@ -172,5 +179,9 @@ def test_what_the_plugin_mends(plugins: str, faults: list[str]) -> None:
         check=True,
         timeout=600,
     )
-    found = [line.split()[0] for line in done.stdout.splitlines() if line.startswith(("expand", "top_k"))]
+    found = [
+        line.split()[0]
+        for line in done.stdout.splitlines()
+        if line.startswith(("another_process", "expand", "top_k"))
+    ]
     assert found == faults, done.stdout

@@ -11,9 +11,12 @@ from typing import Any
 
 def mend() -> None:
     """Replace what is wrong. An entry point of the group `vllm.general_plugins`."""
+    from vllm.model_executor.models import registry
     from vllm.utils import cpu_triton_utils
     from vllm.v1.sample.ops import topk_topp_sampler
 
+    # A process of its own keeps the first from initializing CUDA, and costs 18 s here: it imports all of vLLM again.
+    registry._run_in_subprocess = lambda function: function()
     cpu_triton_utils._expand_kernel_impl = expand
     of_some = topk_topp_sampler.apply_top_k_only
 

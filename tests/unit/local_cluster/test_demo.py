@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import yaml
 
 from builder.build import Built
 from cluster.core import Cluster
@@ -119,14 +120,18 @@ class Answers:
 
 
 @pytest.mark.parametrize(
-    ("of", "target"),
-    [(Cluster, ["--url", "10.0.0.7:8001"]), (Other, ["quickstart"])],
-    ids=["its own cluster by the address", "another's by the service's name"],
+    ("profile", "of", "target"),
+    [
+        ("reference", Cluster, ["--url", "10.0.0.7:8001", "--compare"]),
+        ("reference", Other, ["quickstart", "--compare"]),
+        ("vllm-cpu", Other, ["quickstart-vllm"]),
+    ],
+    ids=["its own cluster by the address", "another's by the service's name", "vLLM always drafts"],
 )
 def test_it_asks_for_completions(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, of: type[Any], target: list[str]
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, profile: str, of: type[Any], target: list[str]
 ) -> None:
-    """One of the two: the command refuses both."""
+    """One of address and name: the command refuses both."""
     ran: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> Any:
@@ -135,8 +140,24 @@ def test_it_asks_for_completions(
 
     monkeypatch.setattr(demo.subprocess, "run", run)
     cluster = Mock(spec=of, kubectl=Answers())
-    assert demo.generate(cluster) == 0
-    assert ran[0][4:-5] == target
+    assert demo.generate(cluster, demo.chosen(profile)) == 0
+    assert ran[0][4:-4] == target
+
+
+@pytest.mark.parametrize("profile", ["reference", "vllm-cpu"])
+def test_each_profile_has_its_image_and_example(demo: ModuleType, profile: str) -> None:
+    shown = demo.chosen(profile)
+    names = [image.name for image in demo.inputs.select(shown.images)]
+    assert profile in names
+    service = yaml.safe_load(shown.example.read_text())
+    assert (service["metadata"]["name"], service["spec"]["runtime"]["profile"]) == (shown.service, profile)
+    images = [Built(name, f"r.example/{name}:1", Path("none"), ready=True) for name in names]
+    assert {"name": profile, "image": f"r.example/{profile}:1"} in demo.helm_values(images)["profiles"]
+
+
+def test_another_profile_is_refused(demo: ModuleType) -> None:
+    with pytest.raises(ClusterError, match="no demo of profile torch: write PROFILE=reference or PROFILE=vllm-cpu"):
+        demo.chosen("torch")
 
 
 KUBECTL = """case "$*" in
@@ -173,7 +194,7 @@ def test_from_docker_to_completions(
     monkeypatch.setattr(script.sys, "executable", str(programs.folder / "python"))
     names = ("operator", "serving", "reference", "fetcher")
     images = [Built(name, f"localhost/tandem/{name}:1", Path(f"/cache/{name}.tar"), ready=True) for name in names]
-    monkeypatch.setattr(script, "built_images", lambda: images)
+    monkeypatch.setattr(script, "built_images", lambda _: images)
     script.demo()
     kubeconfig = tmp_path / "demo" / f"{program}-kubeconfig"
     assert kubeconfig.read_text() == "config\n"
@@ -183,7 +204,7 @@ def test_from_docker_to_completions(
     assert [call.split()[0] for call in after[:-1]] == ["helm", "kubectl", "kubectl", "kubectl", "python"]
     assert after[0].startswith("helm upgrade --install tandem ")
     assert after[0].endswith(f"--kubeconfig {kubeconfig}")
-    assert after[2] == f"kubectl --kubeconfig={kubeconfig} apply -f {script.EXAMPLE}"
+    assert after[2] == f"kubectl --kubeconfig={kubeconfig} apply -f {script.QUICKSTART.example}"
     assert after[-2].startswith("python -m tandem generate quickstart --compare")
     assert after[-1] == str(kubeconfig), "its KUBECONFIG"
     assert f"export KUBECONFIG={kubeconfig}" in capsys.readouterr().out
