@@ -250,6 +250,8 @@ def test_minus_one_is_as_many_tokens_as_the_limit_leaves() -> None:
     [
         ({"sampling_param_bad": strings("x")}, "sampling_param_bad"),
         ({"return_cumulative_logprob": one(1, np.bool_)}, "return_cumulative_logprob"),
+        ({"return_log_probs": one(1, np.bool_)}, "return_log_probs"),
+        ({"return_prompt_log_probs": one(1, np.bool_)}, "return_prompt_log_probs"),
         (
             {"sampling_param_seed": one(7, np.uint64), "sampling_param_top_p": one(0.9, np.float32)},
             "sampling_param_s",
@@ -263,7 +265,7 @@ def test_what_the_engine_would_drop_is_refused(sent: dict[str, Array], named: st
     if not named:
         assert parser(refused=refused).parse(request(**sent))
         return
-    with pytest.raises(RequestError, match=f"^{named}.* is not supported: the engine drops it"):
+    with pytest.raises(RequestError, match=f"^{named}.* is not supported: (the engine drops it|this service's)"):
         parser(refused=refused).parse(request(**sent))
 
 

@@ -7,12 +7,16 @@ import pytest
 
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.llmapi.arguments import ArgumentsError
-from tandem_serving.llmapi.engines.vllm import ENGINE, sampling
+from tandem_serving.llmapi.chunks import RequestMetrics
+from tandem_serving.llmapi.engines.vllm import ENGINE, engine, sampling
 from tandem_serving.llmapi.engines.vllm.statistics import Statistics
 from tandem_serving.llmapi.request import GUIDES, Guide, LlmApiPrompt, LlmApiRequest
 from tandem_serving.llmapi.statistics import EngineState, Speculation
 
-GREEDY = {"max_tokens": 4, "temperature": 0.0, "n": 1, "stop_token_ids": [], "logprobs": None, "detokenize": False}
+GREEDY = {
+    **{"max_tokens": 4, "temperature": 0.0, "n": 1, "stop_token_ids": [], "logprobs": None, "prompt_logprobs": None},
+    "detokenize": False,
+}
 DRAWN = {name: value for name, value in GREEDY.items() if name != "temperature"}
 
 
@@ -44,6 +48,13 @@ def test_ends_are_the_engine_s_to_stop_at_and_stop_words_are_not() -> None:
     assert made == {**GREEDY, "stop_token_ids": [0, 2, 7], "logprobs": 0}
 
 
+def test_log_probs_are_those_of_the_tokens() -> None:
+    made = sampling.fields(prompt({}), LlmApiRequest((), log_probs=True, prompt_log_probs=True))
+    assert made == {**GREEDY, "logprobs": 0, "prompt_logprobs": 0}
+    by_token = [{5: SimpleNamespace(logprob=-0.5)}, {7: SimpleNamespace(logprob=-1), 6: SimpleNamespace(logprob=-2)}]
+    assert engine.chosen([5, 6], by_token) == [-0.5, -2.0]
+
+
 def test_every_guide_has_its_field() -> None:
     assert {kind: sampling.guided(Guide(kind, "x")) for kind in GUIDES} == {
         "json": {"json_object": True},
@@ -72,6 +83,20 @@ def test_statistics_add_up_until_they_are_taken() -> None:
     statistics.record(None, preempted)
     assert statistics.take() == EngineState(2, 40, 10, 1, 2, Speculation(3, 12, (3, 2, 1, 0)))
     assert statistics.take() == EngineState(2, 40, 10, 1), "counted once"
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (None, RequestMetrics()),  # an older version
+        (([0, 0, 0], 0), RequestMetrics()),  # it has not drafted
+        (([1, 0, 2], 5), RequestMetrics(1 + 4 / 3, 5, 4, rounds=(1, 0, 2))),
+    ],
+)
+def test_its_sequences_say_how_many_drafts_were_accepted(
+    told: tuple[list[int], int] | None, expected: RequestMetrics
+) -> None:
+    assert engine.acceptance(told and SimpleNamespace(histogram=told[0], num_draft_tokens=told[1])) == expected
 
 
 def test_kind(tmp_path: Any) -> None:

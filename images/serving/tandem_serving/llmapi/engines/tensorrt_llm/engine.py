@@ -114,4 +114,5 @@ def _progress(result: Any) -> SequenceOutput:
         stop_reason="" if best.stop_reason is None else str(best.stop_reason),
         cumulative_logprob=best.cumulative_logprob,
         metrics=dialect.metrics(result),
+        log_probs=dialect.log_probs(best),
     )

@@ -7,7 +7,7 @@ import itertools
 import locale
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from tandem_serving.errors import RequestError
@@ -65,7 +65,7 @@ class VllmEngine:
             )
         except self._refusals as error:
             raise _refused(error) from None
-        return VllmCall(self._engine, number, outputs, self._refusals)
+        return VllmCall(self._engine, number, outputs, self._refusals, request.log_probs)
 
     async def states(self) -> AsyncIterator[EngineState]:
         """Its state now, with what it counted since the last time."""
@@ -83,8 +83,11 @@ class VllmEngine:
 class VllmCall:
     """A sequence in the engine."""
 
-    def __init__(self, engine: Any, number: str, outputs: Any, refusals: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self, engine: Any, number: str, outputs: Any, refusals: tuple[type[Exception], ...], log_probs: bool
+    ) -> None:
         self._engine, self._number, self._outputs, self._refusals = engine, number, outputs, refusals
+        self._log_probs = log_probs
         self._over = False
         self._aborting: asyncio.Task[None] | None = None
 
@@ -96,18 +99,27 @@ class VllmCall:
 
     async def __aiter__(self) -> AsyncIterator[SequenceOutput]:
         """The sequence after each output of the engine. Raises RequestError, EngineError."""
-        ids = list[int]()
+        ids, log_probs, of_prompt = list[int](), list[float](), list[float]()
         try:
             async for output in self._outputs:
                 best = max(output.outputs, key=_log_prob)
                 ids.extend(best.token_ids)
+                if self._log_probs:
+                    log_probs += chosen(best.token_ids, best.logprobs)
+                if output.prompt_logprobs:  # with the first output; the first token has none
+                    of_prompt = chosen(output.prompt_token_ids[1:], output.prompt_logprobs[1:])
                 self._over = output.finished
-                yield _progress(ids, best)
+                yield _progress(best, ids, log_probs, of_prompt)
         except self._refusals as error:
             raise _refused(error) from None
         except Exception as error:
             log.exception("the engine broke off")
             raise stopped() from error
+
+
+def chosen(ids: Sequence[int], log_probs: Sequence[Mapping[int, Any]]) -> list[float]:
+    """Of each token; vLLM has them by token, since others may be asked for."""
+    return [float(each[token].logprob) for token, each in zip(ids, log_probs, strict=True)]
 
 
 def _log_prob(completion: Any) -> float:
@@ -119,23 +131,27 @@ def _refused(error: Exception) -> RequestError:
     return RequestError(f"the engine refuses the request: {lines[0] if lines else type(error).__name__}")
 
 
-def _progress(ids: list[int], best: Any) -> SequenceOutput:
+def _progress(best: Any, ids: list[int], log_probs: list[float], of_prompt: list[float]) -> SequenceOutput:
     reason = best.finish_reason or ""
     return SequenceOutput(
         ids=ids,
         finish_reason=CANCELLED if reason == ABORTED else reason,
         cumulative_logprob=best.cumulative_logprob,
-        metrics=_metrics(getattr(best, "spec_decode_metrics", None)),  # since 0.30
+        metrics=acceptance(getattr(best, "spec_decode_metrics", None)),  # since 0.30
+        log_probs=log_probs,
+        prompt_log_probs=of_prompt,
     )
 
 
-def _metrics(speculation: Any) -> RequestMetrics:
+def acceptance(speculation: Any) -> RequestMetrics:
     """`speculation`: a RequestSpecDecodeMetrics; its histogram counts rounds by the drafts that they accepted."""
     rounds = sum(speculation.histogram) if speculation else 0
     if not rounds:
         return RequestMetrics()
     accepted = sum(drafts * count for drafts, count in enumerate(speculation.histogram))
-    return RequestMetrics(1 + accepted / rounds, speculation.num_draft_tokens, accepted)
+    return RequestMetrics(
+        1 + accepted / rounds, speculation.num_draft_tokens, accepted, rounds=tuple(speculation.histogram)
+    )
 
 
 def _lora_request(lora: Lora | None) -> Any:

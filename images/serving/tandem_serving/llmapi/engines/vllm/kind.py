@@ -32,9 +32,9 @@ class Vllm:
         return read_limits(Path(arguments["model"])).at_most(int(arguments.get("max_model_len") or 0))
 
     def features(self, arguments: Mapping[str, Any]) -> Features:
-        """As EngineKind says: it always guides."""
+        """As EngineKind says: it always guides, and gives log probabilities of prompts."""
         folders = arguments.get(LORA_DIRS) or () if arguments.get("enable_lora") else ()
-        return Features(guided_decoding=True, lora_dirs=tuple(Path(folder).resolve() for folder in folders))
+        return Features(True, prompt_log_probs=True, lora_dirs=tuple(Path(folder).resolve() for folder in folders))
 
     def reports_drafts(self, arguments: Mapping[str, Any]) -> bool:
         """As EngineKind says: its scheduler counts drafts, by position."""
