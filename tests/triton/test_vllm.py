@@ -1,26 +1,36 @@
 """The LLM-API model over vLLM on the real Triton server: real drafts, verified by the real target."""
 
+import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
 from support import environments
+from tandem_serving.boot import processes
+from tandem_serving.boot.dead_models import STUB
+from tandem_serving.llmapi import suspects
 from triton import bls_client as bls
 from triton import vllm_server
-from triton.bls_client import Array, Response, ids, text
+from triton.bls_client import PAIR, Array, Response, ids, text
 from triton.harness import TritonServer
 from triton.llmapi_client import inputs, texts
-from triton.target_alone import TEXTS, TOKENS, conformance, greedy
-from triton.waits import counted, metric
+from triton.openai_endpoint import NAME, OpenAiEndpoint
+from triton.pod import Pod, ended
+from triton.target_alone import TEXTS, TOKENIZER, TOKENS, conformance, greedy
+from triton.waits import counted, eventually, metric
 
 __all__ = ["greedy"]
 MENDED = """
 import torch
+from vllm.plugins import load_general_plugins
 from vllm.utils import cpu_triton_utils
 from vllm.v1.sample.ops import topk_topp_sampler
 
@@ -32,17 +42,22 @@ def expand():
 def top_k():
     topk_topp_sampler.apply_top_k_only(torch.ones(0, 4), torch.ones(0, dtype=torch.int32))
 
-for check in (expand, top_k):
-    try:
-        check()
-    except Exception as error:
-        print(check.__name__, type(error).__name__)
+def tell(when):
+    for check in (expand, top_k):
+        try:
+            check()
+        except Exception as error:
+            print("at fault", when, check.__name__)
+
+tell("before")
+load_general_plugins()
+tell("after")
 """
-"""Says what is at fault."""
+"""Says what is at fault, before and after plugins are loaded."""
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     with vllm_server.server(tmp_path_factory.mktemp("vllm")) as made:
         yield made
 
@@ -157,20 +172,116 @@ def test_conformance(server: TritonServer, target_alone: TritonServer, tmp_path:
     assert code == 0
 
 
-@pytest.mark.parametrize(
-    ("plugins", "faults"), [("", ["expand", "top_k"]), ("tandem_vllm_cpu", [])], ids=["as it is", "mended"]
-)
-def test_what_the_plugin_mends(plugins: str, faults: list[str]) -> None:
+def test_what_the_plugin_mends() -> None:
     """Where a fault is gone without it, the mend can go."""
     python = environments.python(vllm_server.LOCK)
-    load = "from vllm.plugins import load_general_plugins; load_general_plugins()\n"
     done = subprocess.run(
-        [python, "-c", load + MENDED],
+        [python, "-c", MENDED],
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", **vllm_server.CONTAINER, "VLLM_PLUGINS": plugins},
+        env={"PATH": "/usr/bin:/bin", **vllm_server.CONTAINER, "VLLM_PLUGINS": "tandem_vllm_cpu"},
         check=True,
         timeout=600,
     )
-    found = [line.split()[0] for line in done.stdout.splitlines() if line.startswith(("expand", "top_k"))]
-    assert found == faults, done.stdout
+    found = [line.removeprefix("at fault ") for line in done.stdout.splitlines() if line.startswith("at fault ")]
+    assert found == ["before expand", "before top_k"], done.stdout
+
+
+def unprocessed(target: TritonServer, text: str) -> tuple[list[int], list[float]]:
+    """Greedy tokens of Tandem's engine in mode BLS, and their log probabilities."""
+    asked = bls.inputs(text, max_tokens=TOKENS, num_draft_tokens=0, return_log_probs=np.array([[True]]))
+    answer = bls.unary(target.grpc_url, asked, "tensorrt_llm_bls")
+    return ids([answer]), answer["output_log_probs"].reshape(-1).tolist()
+
+
+def test_log_probs_are_those_of_other_engines(server: Pod, target_alone: TritonServer) -> None:
+    """Under speculation, of each token; those of a prompt are what the same tokens had when they were generated."""
+    tokens, expected = unprocessed(target_alone, TEXTS[0])
+    asked = inputs(TEXTS[0], max_tokens=TOKENS, return_log_probs=True, return_prompt_log_probs=True)
+    whole, streamed = (
+        unary(server, asked),
+        stream(server, asked | inputs(TEXTS[0], streaming=True, max_tokens=TOKENS)),
+    )
+    assert ids([whole]) == ids(streamed) == tokens
+    assert whole["output_log_probs"].reshape(-1) == pytest.approx(expected, abs=1e-3)
+    assert np.concatenate([each["output_log_probs"][0] for each in streamed]) == pytest.approx(expected, abs=1e-3)
+    assert ["prompt_ids" in each for each in streamed] == [True] + [False] * (len(streamed) - 1)
+    prompt = whole["prompt_ids"][0].tolist()
+    assert prompt == TOKENIZER.encode(TEXTS[0]).ids
+    again = np.array([prompt + tokens], np.int32)
+    tensors = inputs("", max_tokens=1, return_prompt_log_probs=True)
+    del tensors["text_input"]
+    tensors |= {"input_ids": again, "input_lengths": np.array([again.size], np.int32)}
+    of_prompt = unary(server, tensors)["prompt_log_probs"][0].tolist()
+    assert of_prompt == pytest.approx([*whole["prompt_log_probs"][0], *expected], abs=1e-3)
+
+
+def test_the_openai_endpoint_has_acceptance_and_log_probs(server: Pod) -> None:
+    with OpenAiEndpoint(server, "LLMAPI", PAIR / "target") as endpoint, endpoint.client() as client:
+        given: dict[str, Any] = {"model": NAME, "prompt": TEXTS[0], "max_tokens": 24, "temperature": 0}
+        answer: Any = client.completions.create(**given, logprobs=0, echo=True)
+        details, told = answer.usage.completion_tokens_details, answer.metrics["speculative_decoding"]
+        rounds = told["acceptance_histogram"]
+        assert len(rounds) == 5, "of four drafted tokens"
+        assert sum(n * count for n, count in enumerate(rounds)) == details.accepted_prediction_tokens > 0
+        assert told["num_draft_tokens"] == details.accepted_prediction_tokens + details.rejected_prediction_tokens
+        first, *others = answer.choices[0].logprobs.token_logprobs
+        assert (first, len(others)) == (None, answer.usage.total_tokens - 1)
+        assert "".join(answer.choices[0].logprobs.tokens) == answer.choices[0].text
+        *_, last = client.completions.create(**given, stream=True, stream_options={"include_usage": True})
+        assert last.metrics["speculative_decoding"] == told  # type: ignore[union-attr]
+
+
+def processes_of(pod: Pod) -> list[int]:
+    """Of vLLM, the EngineCore first: those that Triton's model has started."""
+    assert pod._process
+    family = list(processes.family(pod._process.pid))
+    stubs = [pid for pid in family if processes.name(pid) == STUB]
+    started = [pid for stub in stubs for pid in processes.family(stub) if pid != stub]
+    return [pid for pid in started if b"VLLM::" in processes.read(pid, "cmdline")]
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(processes.read(pid, "cmdline") for pid in pids)
+
+
+LAST: dict[str, Any] = {"max_tokens": 200, "streaming": True}
+
+
+def deaths(pod: Pod) -> list[int]:
+    return list(suspects.read(pod.repository.parent / "assembled" / suspects.FILE).values())
+
+
+def test_a_dead_worker_ends_the_pod(server: Pod) -> None:
+    """Its requests, too; and the next container knows which ones they were."""
+    core, *workers = processes_of(server)
+    with bls.Stream(server.grpc_url, "tensorrt_llm_stream") as call:
+        call.send(inputs(TEXTS[0], **LAST))
+        call.receive()
+        os.kill(workers[-1], signal.SIGKILL)
+        with pytest.raises(InferenceServerException, match="send the request to another replica"):
+            while not call.receive()[1]:
+                pass
+    assert ended(server, 240) == 1
+    reported = json.loads(server.termination_log.read_text())["engineFailure"]
+    assert (reported["model"], reported["reason"]) == ("vLLM", "EngineFailing")
+    assert "died unexpectedly" in reported["message"], "vLLM's own words"
+    eventually(lambda: gone([core, *workers]), "no process is left")
+    assert deaths(server) == [1]
+
+
+def test_a_pod_that_stops_ends_its_requests_and_leaves_no_process(server: Pod) -> None:
+    """After the one that died; a request that ran there is answered now."""
+    if server.code() is not None:
+        server.stop()
+        server.start()
+    running = processes_of(server)
+    with bls.Stream(server.grpc_url, "tensorrt_llm_stream") as call:
+        call.send(inputs(TEXTS[0], **LAST))
+        call.receive()
+        server.terminate()
+        while not call.receive()[1]:
+            pass
+    assert ended(server, 240) == 0
+    eventually(lambda: gone(running), "no process is left")
+    assert deaths(server) == []

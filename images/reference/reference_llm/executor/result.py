@@ -109,7 +109,7 @@ class RequestOutput:
 
 
 def _perf_metrics(stats: Stats, rounds: list[int]) -> Any:
-    """The attributes of upstream's RequestPerfMetrics, and `acceptance_histogram`, which its pull request 19311 adds."""
+    """The attributes of upstream's RequestPerfMetrics, and `acceptance_histogram` of its pull request 19311."""
     drafted, accepted = stats.draft_tokens, stats.accepted_draft_tokens
     reused, total = stats.reused_tokens // BLOCK, blocks(stats.cached_tokens)
     return SimpleNamespace(

@@ -23,7 +23,7 @@ class BlsSummary:
     input_tokens: int
     output_tokens: int
     rounds: Sequence[int] = ()
-    """By the number of draft tokens that they accepted, from 0 up to the longest draft; empty: nothing was drafted."""
+    """By the number of draft tokens that they accepted, from 0 up to the longest draft; empty: nothing drafted."""
 
     @property
     def acceptance_rate(self) -> float:

@@ -46,8 +46,8 @@ INPUTS = {parameter.name: parameter.input(LLMAPI) for parameter in of_mode(LLMAP
 @dataclass(frozen=True)
 class Features:
     """What the engine was started with: guided decoding; log probabilities of prompts; folders whose LoRA adapters
-    requests may name; sequences that it runs at once, and how many more may wait; parameters that it would drop; tokens
-    that end a text."""
+    requests may name; sequences that it runs at once, and how many more may wait; parameters that it would drop;
+    tokens that end a text."""
 
     guided_decoding: bool = False
     prompt_log_probs: bool = False
@@ -166,8 +166,8 @@ class LlmApiParser:
         wanted = inputs.flag(PROMPT_LOG_PROBS)
         if wanted and not self._features.prompt_log_probs:
             raise RequestError(
-                f"{PROMPT_LOG_PROBS} is not supported: this service's engine gives no log probabilities of a prompt's "
-                "tokens; leave it out"
+                f"{PROMPT_LOG_PROBS} is not supported: this service's engine gives no log probabilities of a "
+                "prompt's tokens; leave it out"
             )
         return wanted
 

@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Token:
-    """A token. `text` is what it stands for alone: U+FFFD for bytes that are no whole character. `log_prob`: None of a
-    prompt's first."""
+    """A token. `text` is what it stands for alone: U+FFFD for bytes that are no whole character. `log_prob`: None
+    of a prompt's first."""
 
     text: str
     log_prob: float | None

@@ -87,9 +87,9 @@ MODELS = {
 
 class Chunk(NamedTuple):
     """One response: what is new of a sequence. Its last has a `finish_reason` and `figures`, those that the engine
-    reports: input_tokens, output_tokens, draft_tokens, accepted_draft_tokens; and `rounds` that drafted, by the number
-    of draft tokens that they accepted, from 0 up. The first has the prompt's tokens and the log probabilities of all
-    but the first, where they were asked for."""
+    reports: input_tokens, output_tokens, draft_tokens, accepted_draft_tokens; and `rounds` that drafted, by the
+    number of draft tokens that they accepted, from 0 up. The first has the prompt's tokens and the log probabilities
+    of all but the first, where they were asked for."""
 
     text: str
     ids: Sequence[int]

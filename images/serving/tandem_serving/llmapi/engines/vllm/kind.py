@@ -10,6 +10,7 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import ModelLimits, read_limits
 from tandem_serving.llmapi.arguments import ArgumentsError
 from tandem_serving.llmapi.engine import ArgumentsRefused
+from tandem_serving.llmapi.engines.vllm import names
 from tandem_serving.llmapi.engines.vllm.engine import VllmEngine, prepare
 from tandem_serving.llmapi.request import Features
 from tandem_serving.llmapi.statistics import FAMILIES, EngineFamilies
@@ -73,7 +74,7 @@ class Vllm:
         prepare()
         from vllm.engine.arg_utils import AsyncEngineArgs
 
-        given = {name: value for name, value in arguments.items() if name != LORA_DIRS}
+        given = {name: value for name, value in names.neutral(arguments).items() if name != LORA_DIRS}
         if given.get("speculative_config") and REQUEST_METRICS in AsyncEngineArgs.__dataclass_fields__:
             given.setdefault(REQUEST_METRICS, "summary")
         given["disable_log_stats"] = False  # they are the metrics
