@@ -255,12 +255,18 @@ class LlmApiParser:
         if number is None and not name and not path:
             return None
         if not self._features.lora_dirs:
-            raise RequestError("lora_id is not supported: this service has no lora_config.lora_dir; leave it out")
+            raise RequestError(
+                "lora_id is not supported: this service names no folders of adapters; leave it out, or write "
+                "runtime.extraLlmArgs.lora_config.lora_dir (vLLM: lora_dirs)"
+            )
         if number is None or not name or not path:
             raise RequestError("lora_id, lora_name and lora_path belong together: send all three")
         folder = Path(path).resolve()
         if not any(folder.is_relative_to(allowed) for allowed in self._features.lora_dirs) or not folder.is_dir():
-            raise RequestError(f"lora_path {path} is not this service's: send a folder in its lora_config.lora_dir")
+            raise RequestError(
+                f"lora_path {path} is not this service's: send a folder below its lora_config.lora_dir "
+                "(vLLM: lora_dirs)"
+            )
         source = inputs.text("lora_ckpt_source", i) or "hf"
         if source not in LORA_SOURCES:
             raise RequestError(f"lora_ckpt_source is {source!r}: send one of {', '.join(LORA_SOURCES)}")
