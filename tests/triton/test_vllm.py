@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,32 @@ from tandem_serving.boot.dead_models import STUB
 from tandem_serving.llmapi import suspects
 from triton import bls_client as bls
 from triton import vllm_server
-from triton.bls_client import PAIR, Array, Response, ids, text
+from triton.bls_client import PAIR, Response, ids, text
 from triton.harness import TritonServer
 from triton.llmapi_client import inputs, texts
 from triton.openai_endpoint import NAME, OpenAiEndpoint
 from triton.pod import Pod, ended
-from triton.target_alone import TEXTS, TOKENIZER, TOKENS, conformance, greedy
+from triton.speculating import (
+    stream,
+    test_a_seed_is_reproducible_alone_and_with_others,
+    test_acceptance_is_told,
+    test_eight_at_once_equal_the_target_alone,
+    test_greedy_equals_the_target_alone,
+    test_log_probs_are_the_target_s,
+    unary,
+)
+from triton.target_alone import TEXTS, TOKENIZER, TOKENS, alone, conformance, greedy
 from triton.waits import counted, eventually, metric
 
-__all__ = ["greedy"]
+__all__ = [
+    "alone",
+    "greedy",
+    "test_a_seed_is_reproducible_alone_and_with_others",
+    "test_acceptance_is_told",
+    "test_eight_at_once_equal_the_target_alone",
+    "test_greedy_equals_the_target_alone",
+    "test_log_probs_are_the_target_s",
+]
 MENDED = """
 import torch
 from vllm.plugins import load_general_plugins
@@ -70,33 +86,6 @@ def target_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSer
         yield made
 
 
-def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:
-    return bls.stream(server.grpc_url, tensors, "tensorrt_llm_stream")
-
-
-def unary(server: TritonServer, tensors: dict[str, Array]) -> Response:
-    return bls.unary(server.grpc_url, tensors, "tensorrt_llm")
-
-
-def test_greedy_equals_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:
-    streamed = stream(server, inputs(TEXTS[0], max_tokens=TOKENS, streaming=True))
-    answer = unary(server, inputs(TEXTS[0], max_tokens=TOKENS))
-    assert ids(streamed) == ids([answer]) == greedy[0]
-    assert text(streamed) == text([answer])
-    assert len(streamed) > 1
-    with ThreadPoolExecutor(8) as threads:
-        calls = [threads.submit(stream, server, inputs(t, max_tokens=TOKENS, streaming=True)) for t in TEXTS]
-        assert [ids(call.result()) for call in calls] == greedy
-
-
-def test_acceptance_is_told(server: TritonServer) -> None:
-    answer = unary(server, inputs(*TEXTS, max_tokens=TOKENS))
-    drafted, accepted = answer["total_draft_tokens"], answer["total_accepted_draft_tokens"]
-    assert (accepted > 0).all()
-    assert (accepted <= drafted).all()
-    assert answer["avg_decoded_tokens_per_iter"].mean() > 1.5, "tokens a pass of the target"
-
-
 def test_its_scheduler_s_figures_are_metrics(server: TritonServer) -> None:
     """Those by position add up to all."""
     answers = list[Response]()
@@ -110,19 +99,6 @@ def test_its_scheduler_s_figures_are_metrics(server: TritonServer) -> None:
     by_position = [metric(server, position % number) for number in range(4)]
     assert sum(by_position) == metric(server, "tandem_spec_decode_num_accepted_tokens_total")
     assert by_position == sorted(by_position, reverse=True)
-
-
-def test_a_seed_is_reproducible_alone_and_with_others(server: TritonServer) -> None:
-    """Fails without the mend of `expand`: temperatures of drafted tokens are whatever memory held."""
-    drawn = inputs(TEXTS[1], top_p=0.95, temperature=1.2, seed=1)
-    alone = ids([unary(server, drawn)])
-    with ThreadPoolExecutor(4) as threads:
-        seeds = [
-            threads.submit(unary, server, inputs(TEXTS[1], top_p=0.95, temperature=1.2, seed=s)) for s in (1, 2, 3)
-        ]
-        together = [ids([each.result()]) for each in seeds]
-    assert together[0] == alone
-    assert together[1] != alone
 
 
 @pytest.mark.parametrize(
@@ -187,33 +163,19 @@ def test_what_the_plugin_mends() -> None:
     assert found == ["before expand", "before top_k"], done.stdout
 
 
-def unprocessed(target: TritonServer, text: str) -> tuple[list[int], list[float]]:
-    """Greedy tokens of Tandem's engine in mode BLS, and their log probabilities."""
-    asked = bls.inputs(text, max_tokens=TOKENS, num_draft_tokens=0, return_log_probs=np.array([[True]]))
-    answer = bls.unary(target.grpc_url, asked, "tensorrt_llm_bls")
-    return ids([answer]), answer["output_log_probs"].reshape(-1).tolist()
-
-
-def test_log_probs_are_those_of_other_engines(server: Pod, target_alone: TritonServer) -> None:
-    """Under speculation, of each token; those of a prompt are what the same tokens had when they were generated."""
-    tokens, expected = unprocessed(target_alone, TEXTS[0])
-    asked = inputs(TEXTS[0], max_tokens=TOKENS, return_log_probs=True, return_prompt_log_probs=True)
-    whole, streamed = (
-        unary(server, asked),
-        stream(server, asked | inputs(TEXTS[0], streaming=True, max_tokens=TOKENS)),
-    )
-    assert ids([whole]) == ids(streamed) == tokens
-    assert whole["output_log_probs"].reshape(-1) == pytest.approx(expected, abs=1e-3)
-    assert np.concatenate([each["output_log_probs"][0] for each in streamed]) == pytest.approx(expected, abs=1e-3)
+def test_log_probs_of_a_prompt_are_those_that_its_tokens_had_when_they_were_generated(server: Pod) -> None:
+    asked = {"max_tokens": TOKENS, "return_log_probs": True, "return_prompt_log_probs": True}
+    whole = unary(server, inputs(TEXTS[0], **asked))
+    streamed = stream(server, inputs(TEXTS[0], streaming=True, **asked))
     assert ["prompt_ids" in each for each in streamed] == [True] + [False] * (len(streamed) - 1)
     prompt = whole["prompt_ids"][0].tolist()
     assert prompt == TOKENIZER.encode(TEXTS[0]).ids
-    again = np.array([prompt + tokens], np.int32)
+    again = np.array([prompt + ids([whole])], np.int32)
     tensors = inputs("", max_tokens=1, return_prompt_log_probs=True)
     del tensors["text_input"]
     tensors |= {"input_ids": again, "input_lengths": np.array([again.size], np.int32)}
-    of_prompt = unary(server, tensors)["prompt_log_probs"][0].tolist()
-    assert of_prompt == pytest.approx([*whole["prompt_log_probs"][0], *expected], abs=1e-3)
+    expected = [*whole["prompt_log_probs"][0], *whole["output_log_probs"][0]]
+    assert unary(server, tensors)["prompt_log_probs"][0] == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_openai_endpoint_has_acceptance_and_log_probs(server: Pod) -> None:
@@ -229,7 +191,7 @@ def test_the_openai_endpoint_has_acceptance_and_log_probs(server: Pod) -> None:
         assert (first, len(others)) == (None, answer.usage.total_tokens - 1)
         assert "".join(answer.choices[0].logprobs.tokens) == answer.choices[0].text
         *_, last = client.completions.create(**given, stream=True, stream_options={"include_usage": True})
-        assert last.metrics["speculative_decoding"] == told  # type: ignore[union-attr]
+        assert last.metrics["speculative_decoding"] == told
 
 
 def processes_of(pod: Pod) -> list[int]:

@@ -67,7 +67,7 @@ class Pod:
         return self.suspects
 
     async def run(self, text: str, error: BaseException | None = None) -> None:
-        with suppress(type(error) if error else ()):
+        with suppress(*([type(error)] if error else [])):
             async with self.suspects.run(prompt(text), ASKED):
                 if error:
                     raise error

@@ -14,7 +14,7 @@ from tandem_serving.llmapi.engines.vllm.statistics import Statistics
 from tandem_serving.llmapi.request import GUIDES, Guide, LlmApiPrompt, LlmApiRequest
 from tandem_serving.llmapi.statistics import EngineState, Speculation
 
-GREEDY = {
+GREEDY: dict[str, Any] = {
     **{"max_tokens": 4, "temperature": 0.0, "n": 1, "stop_token_ids": [], "logprobs": None, "prompt_logprobs": None},
     "detokenize": False,
 }
