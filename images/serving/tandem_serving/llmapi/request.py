@@ -6,8 +6,11 @@ else one value for all of them or n. All prompts are checked before any work sta
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,11 @@ class LlmApiPrompt:
     echo: bool = False
     guide: Guide | None = None
     lora: Lora | None = None
+
+    @cached_property
+    def digest_of_ids(self) -> bytes:
+        """Names its tokens."""
+        return hashlib.sha256(array("i", self.ids).tobytes()).digest()
 
     @property
     def best_of(self) -> int:

@@ -15,7 +15,6 @@ import hashlib
 import logging
 import os
 import struct
-from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -51,7 +50,7 @@ def digest(prompt: LlmApiPrompt, request: LlmApiRequest) -> bytes:
         request.log_probs,
         request.prompt_log_probs,
     )
-    return hashlib.sha256(array("i", prompt.ids).tobytes() + repr(asked).encode()).digest()
+    return hashlib.sha256(prompt.digest_of_ids + repr(asked).encode()).digest()
 
 
 class Turn:
@@ -105,8 +104,13 @@ class Suspects:
 
     def check(self, request: LlmApiRequest) -> None:
         """Raises RequestError: one of the prompts has ended the engine too often."""
-        for prompt in request.prompts if self._deaths else ():
-            if self._deaths.get(digest(prompt, request), 0) >= MOST_DEATHS and prompt.ids != self._trusted:
+        for prompt in request.prompts if self._file >= 0 else ():
+            _ = prompt.digest_of_ids  # here, where it holds up no other request: a long prompt's takes a millisecond
+            if (
+                self._deaths
+                and self._deaths.get(digest(prompt, request), 0) >= MOST_DEATHS
+                and prompt.ids != self._trusted
+            ):
                 self._metrics.add(m.POISON, len(request.prompts))
                 raise RequestError(REFUSED)
 
