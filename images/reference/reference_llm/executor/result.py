@@ -41,7 +41,7 @@ class RequestOutput:
         self.on_abort: Callable[[], None] = lambda: None
         self._streaming = streaming
         self._iterations = 0
-        self._counted = Stats()
+        self._stats = Stats()
         self._rounds: list[int] = []
         self._aborted = False
         self._loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ class RequestOutput:
             best.token_ids.extend(output.tokens)
             self._iterations += 1
             self.avg_decoded_tokens_per_iter = len(best.token_ids) / self._iterations
-        self._count(output.stats)
+        self._count_round(output.stats)
         best.cumulative_logprob = (best.cumulative_logprob or 0.0) + sum(output.log_probs)
         if output.log_probs:
             best.logprobs = [*(best.logprobs or ()), *output.log_probs]
@@ -100,9 +100,9 @@ class RequestOutput:
             best.request_perf_metrics = _perf_metrics(output.stats, self._rounds)
             self.finished = True
 
-    def _count(self, stats: Stats) -> None:
+    def _count_round(self, stats: Stats) -> None:
         """Of a draft and its verification; `stats` are of the whole sequence so far."""
-        before, self._counted = self._counted, stats
+        before, self._stats = self._stats, stats
         if drafted := stats.draft_tokens - before.draft_tokens:
             self._rounds += [0] * (drafted + 1 - len(self._rounds))
             self._rounds[stats.accepted_draft_tokens - before.accepted_draft_tokens] += 1
