@@ -19,6 +19,7 @@ STAND_IN = Path(__file__).with_name("stand_in_tensorrt_llm") / "tensorrt_llm"
 INTEGERS = ("best_of", "top_k", "max_tokens", "min_tokens")
 FLAGS = ("ignore_eos", "exclude_input_from_output", "return_perf_metrics")
 REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+RETURNED = ("stop_reason", "cumulative_logprob", "log_probs", "prompt_log_probs")
 SAMPLING = (*INTEGERS, *FLAGS, *REALS, "seed", "stop", "bad")
 (_FACTS,) = TandemLlmApi.parameters.values()
 REFUSED = dict.fromkeys(_FACTS.entries, "the engine does not have it; leave it out")
@@ -26,7 +27,7 @@ REFUSED = dict.fromkeys(_FACTS.entries, "the engine does not have it; leave it o
 KINDS: dict[str, Any] = {
     **dict.fromkeys(INTEGERS, np.int32),
     **dict.fromkeys(REALS, np.float32),
-    **dict.fromkeys((*FLAGS, "streaming", "return_stop_reason", "return_cumulative_logprob"), np.bool_),
+    **dict.fromkeys((*FLAGS, "streaming", *(f"return_{name}" for name in RETURNED)), np.bool_),
     **dict.fromkeys(("seed", "lora_id"), np.uint64),
 }
 

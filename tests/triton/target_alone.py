@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,17 @@ TOKENS = 48
 SHORT = ["--max-tokens", "12"]
 
 
-@pytest.fixture(scope="module")
-def greedy() -> list[list[int]]:
-    """Greedy tokens of the prompts by the target alone, in this process."""
+@cache
+def _answers() -> list[Output]:
     runner = reference.Engine(reference.load(reference.Settings(PAIR / "target")))
     outputs: list[list[Output]] = [[] for _ in TEXTS]
     for prompt, answers in zip(TEXTS, outputs, strict=True):
         request = Request(
-            np.array(TOKENIZER.encode(prompt).ids, np.int32), TOKENS, end_id=0, sampling=SamplingParams()
+            np.array(TOKENIZER.encode(prompt).ids, np.int32),
+            TOKENS,
+            end_id=0,
+            sampling=SamplingParams(),
+            log_probs=True,
         )
         runner.submit(request, answers.append)
     deadline = time.monotonic() + 300
@@ -37,7 +41,19 @@ def greedy() -> list[list[int]]:
         assert time.monotonic() < deadline, "the target alone is too slow"
         time.sleep(0.05)
     runner.close()
-    return [answers[0].tokens for answers in outputs]
+    return [answers[0] for answers in outputs]
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[Output]:
+    """Greedy answers to the prompts by the target alone, in this process; with log probabilities."""
+    return _answers()
+
+
+@pytest.fixture(scope="module")
+def greedy() -> list[list[int]]:
+    """Their tokens."""
+    return [answer.tokens for answer in _answers()]
 
 
 def conformance(report: Path, *arguments: str) -> tuple[int, dict[str, Any]]:

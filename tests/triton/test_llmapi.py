@@ -250,7 +250,7 @@ ERRORS: list[tuple[dict[str, Array], str]] = [
     (inputs("def f", best_of=2), "the engine refuses the request: Greedy decoding"),
     (inputs("def f", image_url="http://x"), "image_url is not supported"),
     (inputs("def f", guided_decoding_guide_type="json"), "this service has no guided_decoding_backend"),
-    (inputs("def f", lora_id=1), "this service has no lora_config.lora_dir"),
+    (inputs("def f", lora_id=1), "this service names no folders of adapters"),
     (inputs("def f") | {"input_ids": np.array([[5]], np.int32)}, "both text_input and input_ids hold prompts"),
     ({"text_input": np.array([b"\xff"], np.object_)}, "text_input is not valid UTF-8"),
     ({"input_ids": np.array([[99999]], np.int32)}, "input_ids holds 99999: the vocabulary ends at"),

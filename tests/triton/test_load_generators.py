@@ -155,6 +155,10 @@ def test_aiperf_itself_at_the_openai_endpoint(server: TritonServer, tmp_path: Pa
     report = json.loads((tmp_path / "profile_export_aiperf.json").read_text())
     expected = {"completed_request_count": 4, "request_error_rate": 0, "total_usage_completion_tokens": 64}
     assert {name: report[name]["avg"] for name in expected} == expected
-    assert 0 < report["total_usage_accepted_prediction_tokens"]["avg"] < 64
+    accepted = report["total_usage_accepted_prediction_tokens"]["avg"]
+    assert 0 < accepted < 64
+    rounds = report["pooled_spec_decode_acceptance_histogram"]
+    assert sum(int(tokens) * count for tokens, count in rounds.items()) == accepted
+    assert sum(rounds.values()) == report["total_spec_decode_steps"]["avg"]
     scraped = json.loads((tmp_path / "server_metrics_export.json").read_text())["metrics"]
     assert {"tandem_openai_requests", "vllm:kv_cache_usage_perc"} <= scraped.keys(), "by itself, from the same port"

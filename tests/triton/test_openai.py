@@ -81,13 +81,23 @@ def test_chat_is_the_template_s_text_continued(client: openai.OpenAI) -> None:
     assert [delta.role for delta in deltas] == ["assistant"] + [None] * (len(deltas) - 1)
 
 
+def assert_told(acceptance: dict[str, Any], usage: Any) -> None:
+    """By rounds what the usage has of all."""
+    rounds = acceptance["acceptance_histogram"]
+    accepted = sum(tokens * count for tokens, count in enumerate(rounds))
+    assert (accepted, sum(rounds)) == (usage.accepted_prediction_tokens, acceptance["num_spec_steps"])
+    assert acceptance["num_draft_tokens"] == accepted + usage.rejected_prediction_tokens
+
+
 def test_usage_tells_what_the_draft_was_worth(client: openai.OpenAI) -> None:
     usage = chat(client).usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (7, 24, 31)
     details = usage.completion_tokens_details
     assert 0 < details.accepted_prediction_tokens < 24
     assert details.rejected_prediction_tokens > 0
+    assert_told(chat(client).metrics["speculative_decoding"], details)
     *chunks, last = chat(client, stream=True, stream_options={"include_usage": True})
+    assert_told(last.metrics["speculative_decoding"], details)
     assert last.choices == []
     assert last.usage.completion_tokens == 24
     assert {chunk.usage for chunk in chunks} == {None}
@@ -138,14 +148,10 @@ def test_without_a_limit_the_model_s_is_the_limit(client: openai.OpenAI) -> None
     assert usage.total_tokens == 2048
 
 
-def test_log_probs_where_the_engine_has_them(
-    client: openai.OpenAI, served: tuple[TritonServer, OpenAiEndpoint, str]
-) -> None:
-    if served[2] == "LLMAPI":
-        with pytest.raises(openai.BadRequestError) as refused:
-            chat(client, logprobs=True)
-        assert refused.value.param == "logprobs"
-        return
+def test_log_probs_are_of_the_answer_s_tokens(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="of a prompt") as refused:
+        complete(client, logprobs=0, echo=True)
+    assert refused.value.param == "echo"
     answer = chat(client, logprobs=True).choices[0]
     assert "".join(token.token for token in answer.logprobs.content) == answer.message.content
     assert all(token.logprob <= 0 for token in answer.logprobs.content)

@@ -5,20 +5,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from triton import bls_client as bls
-from triton.bls_client import PAIR, Array, Response, ids, text
+from triton.bls_client import PAIR
 from triton.harness import ServerError, TritonServer
 from triton.llmapi_client import inputs, repository
-from triton.target_alone import TEXTS, TOKENS, greedy
+from triton.speculating import (
+    test_a_seed_is_reproducible_alone_and_with_others,
+    test_acceptance_is_told,
+    test_eight_at_once_equal_the_target_alone,
+    test_greedy_equals_the_target_alone,
+    test_log_probs_are_the_target_s,
+    unary,
+)
+from triton.target_alone import TEXTS, TOKENS, alone, greedy
 
-__all__ = ["greedy"]
+__all__ = [
+    "alone",
+    "greedy",
+    "test_a_seed_is_reproducible_alone_and_with_others",
+    "test_acceptance_is_told",
+    "test_eight_at_once_equal_the_target_alone",
+    "test_greedy_equals_the_target_alone",
+    "test_log_probs_are_the_target_s",
+]
 
 
 def draft(length: int) -> dict[str, Any]:
@@ -43,48 +57,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 once = pytest.mark.parametrize("server", ["k=4"], indirect=True)
 """What does not depend on how it drafts."""
-
-
-def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:
-    return bls.stream(server.grpc_url, tensors, "tensorrt_llm_stream")
-
-
-def unary(server: TritonServer, tensors: dict[str, Array]) -> Response:
-    return bls.unary(server.grpc_url, tensors, "tensorrt_llm")
-
-
-def test_greedy_equals_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:
-    for prompt, expected in zip(TEXTS[:4], greedy, strict=False):
-        streamed = stream(server, inputs(prompt, max_tokens=TOKENS, streaming=True))
-        answer = unary(server, inputs(prompt, max_tokens=TOKENS))
-        assert ids(streamed) == ids([answer]) == expected
-        assert text(streamed) == text([answer])
-        assert len(streamed) > 1
-
-
-def test_eight_at_once_equal_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        calls = [threads.submit(stream, server, inputs(t, max_tokens=TOKENS, streaming=True)) for t in TEXTS]
-        assert [ids(call.result()) for call in calls] == greedy
-
-
-@once
-def test_a_seed_is_reproducible_and_counts(server: TritonServer) -> None:
-    sampled = [
-        ids(stream(server, inputs(TEXTS[1], top_p=0.95, temperature=1.2, seed=seed, streaming=streaming)))
-        for seed, streaming in [(1, False), (1, True), (2, False)]
-    ]
-    assert sampled[0] == sampled[1] != sampled[2]
-
-
-def test_acceptance_is_told(server: TritonServer, request: pytest.FixtureRequest) -> None:
-    answer = unary(server, inputs(*TEXTS, max_tokens=TOKENS))
-    drafted, accepted = answer["total_draft_tokens"], answer["total_accepted_draft_tokens"]
-    assert (accepted > 0).all()
-    assert (accepted <= drafted).all()
-    assert answer["acceptance_rate"] == pytest.approx(accepted / drafted)
-    if "n-grams" not in request.node.name:
-        assert answer["avg_decoded_tokens_per_iter"].mean() > 1.5, "tokens a pass of the target"
 
 
 def test_metrics_show_speculation(server: TritonServer) -> None:

@@ -1,27 +1,53 @@
 """The LLM-API model over vLLM on the real Triton server: real drafts, verified by the real target."""
 
+import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
 from support import environments
+from tandem_serving.boot import processes
+from tandem_serving.boot.dead_models import STUB
+from tandem_serving.llmapi import suspects
 from triton import bls_client as bls
 from triton import vllm_server
-from triton.bls_client import Array, Response, ids, text
+from triton.bls_client import PAIR, Response, ids, text
 from triton.harness import TritonServer
 from triton.llmapi_client import inputs, texts
-from triton.target_alone import TEXTS, TOKENS, conformance, greedy
-from triton.waits import counted, metric
+from triton.openai_endpoint import NAME, OpenAiEndpoint
+from triton.pod import Pod, ended
+from triton.speculating import (
+    stream,
+    test_a_seed_is_reproducible_alone_and_with_others,
+    test_acceptance_is_told,
+    test_eight_at_once_equal_the_target_alone,
+    test_greedy_equals_the_target_alone,
+    test_log_probs_are_the_target_s,
+    unary,
+)
+from triton.target_alone import TEXTS, TOKENIZER, TOKENS, alone, conformance, greedy
+from triton.waits import counted, eventually, metric
 
-__all__ = ["greedy"]
+__all__ = [
+    "alone",
+    "greedy",
+    "test_a_seed_is_reproducible_alone_and_with_others",
+    "test_acceptance_is_told",
+    "test_eight_at_once_equal_the_target_alone",
+    "test_greedy_equals_the_target_alone",
+    "test_log_probs_are_the_target_s",
+]
 MENDED = """
 import torch
 from vllm.model_executor.models import registry
+from vllm.plugins import load_general_plugins
 from vllm.utils import cpu_triton_utils
 from vllm.v1.sample.ops import topk_topp_sampler
 
@@ -37,17 +63,22 @@ def expand():
 def top_k():
     topk_topp_sampler.apply_top_k_only(torch.ones(0, 4), torch.ones(0, dtype=torch.int32))
 
-for check in (another_process, expand, top_k):
-    try:
-        check()
-    except Exception as error:
-        print(check.__name__, type(error).__name__)
+def tell(when):
+    for check in (another_process, expand, top_k):
+        try:
+            check()
+        except Exception as error:
+            print("at fault", when, check.__name__)
+
+tell("before")
+load_general_plugins()
+tell("after")
 """
-"""Says what is at fault."""
+"""Says what is at fault, before and after plugins are loaded."""
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     with vllm_server.server(tmp_path_factory.mktemp("vllm")) as made:
         yield made
 
@@ -58,33 +89,6 @@ def target_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSer
     folder = tmp_path_factory.mktemp("alone")
     with TritonServer(bls.repository(folder, "reference", max_draft_len=4, max_engine_rows=64)) as made:
         yield made
-
-
-def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:
-    return bls.stream(server.grpc_url, tensors, "tensorrt_llm_stream")
-
-
-def unary(server: TritonServer, tensors: dict[str, Array]) -> Response:
-    return bls.unary(server.grpc_url, tensors, "tensorrt_llm")
-
-
-def test_greedy_equals_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:
-    streamed = stream(server, inputs(TEXTS[0], max_tokens=TOKENS, streaming=True))
-    answer = unary(server, inputs(TEXTS[0], max_tokens=TOKENS))
-    assert ids(streamed) == ids([answer]) == greedy[0]
-    assert text(streamed) == text([answer])
-    assert len(streamed) > 1
-    with ThreadPoolExecutor(8) as threads:
-        calls = [threads.submit(stream, server, inputs(t, max_tokens=TOKENS, streaming=True)) for t in TEXTS]
-        assert [ids(call.result()) for call in calls] == greedy
-
-
-def test_acceptance_is_told(server: TritonServer) -> None:
-    answer = unary(server, inputs(*TEXTS, max_tokens=TOKENS))
-    drafted, accepted = answer["total_draft_tokens"], answer["total_accepted_draft_tokens"]
-    assert (accepted > 0).all()
-    assert (accepted <= drafted).all()
-    assert answer["avg_decoded_tokens_per_iter"].mean() > 1.5, "tokens a pass of the target"
 
 
 def test_its_scheduler_s_figures_are_metrics(server: TritonServer) -> None:
@@ -100,19 +104,6 @@ def test_its_scheduler_s_figures_are_metrics(server: TritonServer) -> None:
     by_position = [metric(server, position % number) for number in range(4)]
     assert sum(by_position) == metric(server, "tandem_spec_decode_num_accepted_tokens_total")
     assert by_position == sorted(by_position, reverse=True)
-
-
-def test_a_seed_is_reproducible_alone_and_with_others(server: TritonServer) -> None:
-    """Fails without the mend of `expand`: temperatures of drafted tokens are whatever memory held."""
-    drawn = inputs(TEXTS[1], top_p=0.95, temperature=1.2, seed=1)
-    alone = ids([unary(server, drawn)])
-    with ThreadPoolExecutor(4) as threads:
-        seeds = [
-            threads.submit(unary, server, inputs(TEXTS[1], top_p=0.95, temperature=1.2, seed=s)) for s in (1, 2, 3)
-        ]
-        together = [ids([each.result()]) for each in seeds]
-    assert together[0] == alone
-    assert together[1] != alone
 
 
 @pytest.mark.parametrize(
@@ -162,26 +153,102 @@ def test_conformance(server: TritonServer, target_alone: TritonServer, tmp_path:
     assert code == 0
 
 
-@pytest.mark.parametrize(
-    ("plugins", "faults"),
-    [("", ["another_process", "expand", "top_k"]), ("tandem_vllm_cpu", [])],
-    ids=["as it is", "mended"],
-)
-def test_what_the_plugin_mends(plugins: str, faults: list[str]) -> None:
+def test_what_the_plugin_mends() -> None:
     """Where a fault is gone without it, the mend can go."""
     python = environments.python(vllm_server.LOCK)
-    load = "from vllm.plugins import load_general_plugins; load_general_plugins()\n"
     done = subprocess.run(
-        [python, "-c", load + MENDED],
+        [python, "-c", MENDED],
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", **vllm_server.CONTAINER, "VLLM_PLUGINS": plugins},
+        env={"PATH": "/usr/bin:/bin", **vllm_server.CONTAINER, "VLLM_PLUGINS": "tandem_vllm_cpu"},
         check=True,
         timeout=600,
     )
-    found = [
-        line.split()[0]
-        for line in done.stdout.splitlines()
-        if line.startswith(("another_process", "expand", "top_k"))
-    ]
-    assert found == faults, done.stdout
+    found = [line.removeprefix("at fault ") for line in done.stdout.splitlines() if line.startswith("at fault ")]
+    assert found == ["before another_process", "before expand", "before top_k"], done.stdout
+
+
+def test_log_probs_of_a_prompt_are_those_that_its_tokens_had_when_they_were_generated(server: Pod) -> None:
+    asked = {"max_tokens": TOKENS, "return_log_probs": True, "return_prompt_log_probs": True}
+    whole = unary(server, inputs(TEXTS[0], **asked))
+    streamed = stream(server, inputs(TEXTS[0], streaming=True, **asked))
+    assert ["prompt_ids" in each for each in streamed] == [True] + [False] * (len(streamed) - 1)
+    prompt = whole["prompt_ids"][0].tolist()
+    assert prompt == TOKENIZER.encode(TEXTS[0]).ids
+    again = np.array([prompt + ids([whole])], np.int32)
+    tensors = inputs("", max_tokens=1, return_prompt_log_probs=True)
+    del tensors["text_input"]
+    tensors |= {"input_ids": again, "input_lengths": np.array([again.size], np.int32)}
+    expected = [*whole["prompt_log_probs"][0], *whole["output_log_probs"][0]]
+    assert unary(server, tensors)["prompt_log_probs"][0] == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_openai_endpoint_has_acceptance_and_log_probs(server: Pod) -> None:
+    with OpenAiEndpoint(server, "LLMAPI", PAIR / "target") as endpoint, endpoint.client() as client:
+        given: dict[str, Any] = {"model": NAME, "prompt": TEXTS[0], "max_tokens": 24, "temperature": 0}
+        answer: Any = client.completions.create(**given, logprobs=0, echo=True)
+        details, told = answer.usage.completion_tokens_details, answer.metrics["speculative_decoding"]
+        rounds = told["acceptance_histogram"]
+        assert len(rounds) == 5, "of four drafted tokens"
+        assert sum(n * count for n, count in enumerate(rounds)) == details.accepted_prediction_tokens > 0
+        assert told["num_draft_tokens"] == details.accepted_prediction_tokens + details.rejected_prediction_tokens
+        first, *others = answer.choices[0].logprobs.token_logprobs
+        assert (first, len(others)) == (None, answer.usage.total_tokens - 1)
+        assert "".join(answer.choices[0].logprobs.tokens) == answer.choices[0].text
+        *_, last = client.completions.create(**given, stream=True, stream_options={"include_usage": True})
+        assert last.metrics["speculative_decoding"] == told
+
+
+def processes_of(pod: Pod) -> list[int]:
+    """Of vLLM, the EngineCore first: those that Triton's model has started."""
+    assert pod._process
+    family = list(processes.family(pod._process.pid))
+    stubs = [pid for pid in family if processes.name(pid) == STUB]
+    started = [pid for stub in stubs for pid in processes.family(stub) if pid != stub]
+    return [pid for pid in started if b"VLLM::" in processes.read(pid, "cmdline")]
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(processes.read(pid, "cmdline") for pid in pids)
+
+
+LAST: dict[str, Any] = {"max_tokens": 200, "streaming": True}
+
+
+def deaths(pod: Pod) -> list[int]:
+    return list(suspects.read(pod.repository.parent / "assembled" / suspects.FILE).values())
+
+
+def test_a_dead_worker_ends_the_pod(server: Pod) -> None:
+    """Its requests, too; and the next container knows which ones they were."""
+    core, *workers = processes_of(server)
+    with bls.Stream(server.grpc_url, "tensorrt_llm_stream") as call:
+        call.send(inputs(TEXTS[0], **LAST))
+        call.receive()
+        os.kill(workers[-1], signal.SIGKILL)
+        with pytest.raises(InferenceServerException, match="send the request to another replica"):
+            while not call.receive()[1]:
+                pass
+    assert ended(server, 240) == 1
+    reported = json.loads(server.termination_log.read_text())["engineFailure"]
+    assert (reported["model"], reported["reason"]) == ("vLLM", "EngineFailing")
+    assert "died unexpectedly" in reported["message"], "vLLM's own words"
+    eventually(lambda: gone([core, *workers]), "no process is left")
+    assert deaths(server) == [1]
+
+
+def test_a_pod_that_stops_ends_its_requests_and_leaves_no_process(server: Pod) -> None:
+    """After the one that died; a request that ran there is answered now."""
+    if server.code() is not None:
+        server.stop()
+        server.start()
+    running = processes_of(server)
+    with bls.Stream(server.grpc_url, "tensorrt_llm_stream") as call:
+        call.send(inputs(TEXTS[0], **LAST))
+        call.receive()
+        server.terminate()
+        while not call.receive()[1]:
+            pass
+    assert ended(server, 240) == 0
+    eventually(lambda: gone(running), "no process is left")
+    assert deaths(server) == []

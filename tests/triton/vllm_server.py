@@ -12,7 +12,8 @@ from tandem.engines import engine_of
 from tandem.settings import load_settings
 from triton import llmapi_client
 from triton.bls_client import PAIR
-from triton.harness import REPOSITORY_ROOT, Options, TritonServer
+from triton.harness import REPOSITORY_ROOT, Options
+from triton.pod import Pod
 
 LOCK = REPOSITORY_ROOT / "images/vllm-cpu/requirements.txt"
 SERVICE = """
@@ -29,24 +30,29 @@ spec:
   speculation: {decodingType: DraftTarget, maxDraftLen: 4}
   serving: {maxBatchSize: 16}
 """
-FOLDERS = {Role.TARGET: str(PAIR / "target"), Role.DRAFT: str(PAIR / "draft")}
 CONTAINER = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
 """Of the image; PYTHONPATH, since the tests' `triton` is not OpenAI's."""
 
 
-def server(folder: Path) -> TritonServer:
+DRAFT = "Pair-DFlash_eagle3"
+"""Name of the draft's folder, from which vLLM would take another method."""
+
+
+def server(folder: Path) -> Pod:
     """Not yet started."""
+    (folder / DRAFT).symlink_to(PAIR / "draft")
+    folders = {Role.TARGET: str(PAIR / "target"), Role.DRAFT: str(folder / DRAFT)}
     profile = load_settings().profile("vllm-cpu")
     assert profile
     spec = parse(SERVICE).spec
     engine = engine_of(spec, profile)
     made = llmapi_client.repository(
         folder / "models",
-        engine.arguments(spec, FOLDERS),
+        engine.arguments(spec, folders),
         engine=engine.kind,
-        refused_parameters=json.dumps(engine.refused_parameters(spec, FOLDERS)),
+        refused_parameters=json.dumps(engine.refused_parameters(spec, folders)),
     )
-    return TritonServer(
+    return Pod(
         made,
         Options(
             env={**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec))},

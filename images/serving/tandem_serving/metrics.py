@@ -87,6 +87,11 @@ ENGINE_CALL_FAILURES = Family(
     "Engine calls that failed in the engine: of requests, and the canary that shows whether it works",
     series=tuple(of_engine(*which) for which in (("target",), ("draft",), ("target", "canary"))),
 )
+POISON = Family(
+    "tandem_poison_requests_total",
+    "counter",
+    "Sequences that were refused, since the engine has ended twice while such a request ran",
+)
 PREEMPTIONS = Family(
     "tandem_engine_preemptions_total",
     "counter",

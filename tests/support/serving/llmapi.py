@@ -83,6 +83,10 @@ class FakeEngine:
         for state in self.reports:
             yield state()
 
+    def error(self) -> str:
+        """What ended it."""
+        return ""
+
     def healthy(self) -> bool:
         """What the engine itself reports."""
         return self.alive

@@ -23,6 +23,7 @@ class CompletionOutput:
     text: str = ""
     token_ids: list[int] | None = field(default_factory=list)
     cumulative_logprob: float | None = None
+    logprobs: list[float] | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     request_perf_metrics: Any = None
@@ -40,6 +41,8 @@ class RequestOutput:
         self.on_abort: Callable[[], None] = lambda: None
         self._streaming = streaming
         self._iterations = 0
+        self._stats = Stats()
+        self._rounds: list[int] = []
         self._aborted = False
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Exception | Output] = asyncio.Queue()
@@ -86,17 +89,27 @@ class RequestOutput:
             best.token_ids.extend(output.tokens)
             self._iterations += 1
             self.avg_decoded_tokens_per_iter = len(best.token_ids) / self._iterations
+        self._count_round(output.stats)
         best.cumulative_logprob = (best.cumulative_logprob or 0.0) + sum(output.log_probs)
+        if output.log_probs:
+            best.logprobs = [*(best.logprobs or ()), *output.log_probs]
         if output.finish == Finish.ERROR:
             raise RequestError(output.error)
         if output.finish:
             best.finish_reason = FINISH[output.finish]
-            best.request_perf_metrics = _perf_metrics(output.stats)
+            best.request_perf_metrics = _perf_metrics(output.stats, self._rounds)
             self.finished = True
 
+    def _count_round(self, stats: Stats) -> None:
+        """Of a draft and its verification; `stats` are of the whole sequence so far."""
+        before, self._stats = self._stats, stats
+        if drafted := stats.draft_tokens - before.draft_tokens:
+            self._rounds += [0] * (drafted + 1 - len(self._rounds))
+            self._rounds[stats.accepted_draft_tokens - before.accepted_draft_tokens] += 1
 
-def _perf_metrics(stats: Stats) -> Any:
-    """The attributes of upstream's RequestPerfMetrics."""
+
+def _perf_metrics(stats: Stats, rounds: list[int]) -> Any:
+    """The attributes of upstream's RequestPerfMetrics, and `acceptance_histogram` of its pull request 19311."""
     drafted, accepted = stats.draft_tokens, stats.accepted_draft_tokens
     reused, total = stats.reused_tokens // BLOCK, blocks(stats.cached_tokens)
     return SimpleNamespace(
@@ -117,6 +130,7 @@ def _perf_metrics(stats: Stats) -> Any:
             acceptance_rate=accepted / drafted if drafted else 0.0,
             total_accepted_draft_tokens=accepted,
             total_draft_tokens=drafted,
+            acceptance_histogram=rounds,
         ),
     )
 

@@ -86,6 +86,8 @@ def chunk_arrays(chunk: BlsChunk) -> dict[str, Array]:
         arrays[name] = np.array([[value]], np.int64 if name.endswith("_ns") else np.int32)
     if chunk.summary:
         arrays["acceptance_rate"] = np.array([[chunk.summary.acceptance_rate]], np.float32)
+        if chunk.summary.rounds:
+            arrays["acceptance_histogram"] = np.array([chunk.summary.rounds], np.int32)
     return arrays
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ class BlsSummary:
     accepted_draft_tokens: int
     input_tokens: int
     output_tokens: int
+    rounds: Sequence[int] = ()
+    """By the number of draft tokens that they accepted, from 0 up to the longest draft; empty: nothing drafted."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -74,6 +76,7 @@ class BlsWriter:
         self._stream = stream
         self._refused = refused
         self._drafted = self._accepted = 0
+        self._rounds: list[int] = []
         self._output = BlsChunk(prompt.index, "", [])
         self._log_probs: list[FloatArray] = []
         self._logits: list[FloatArray] = []
@@ -90,8 +93,7 @@ class BlsWriter:
         refused_text = self._text.detokenizer.preview(accepted, refused) if self._refused else None
         text = self._text.push(step.ids, step.accepted, last=bool(step.finish))
         finish = FINISH_STOP if text.stopped else step.finish
-        self._drafted += step.drafted
-        self._accepted += step.accepted
+        self._count(step.drafted, step.accepted)
         self.used = text.used
         self._tokens += text.used
         if step.perf_metrics is not None:
@@ -122,8 +124,15 @@ class BlsWriter:
             perf_metrics=self._perf_metrics if finish else None,
         )
 
+    def _count(self, drafted: int, accepted: int) -> None:
+        self._drafted += drafted
+        self._accepted += accepted
+        if drafted:
+            self._rounds += [0] * (drafted + 1 - len(self._rounds))
+            self._rounds[accepted] += 1
+
     def _summary(self) -> BlsSummary:
-        return BlsSummary(self._drafted, self._accepted, len(self._prompt.ids), self._tokens)
+        return BlsSummary(self._drafted, self._accepted, len(self._prompt.ids), self._tokens, self._rounds)
 
     def _collect(self, chunk: BlsChunk) -> list[BlsChunk]:
         total = self._output

@@ -36,6 +36,11 @@ def publish(model: str, verdict: EngineVerdict) -> None:
         unfinished.replace(path)
 
 
+def folder() -> Path | None:
+    """Where reports are: a volume of the pod, which the container's restarts leave as it is. None: there is none."""
+    return Path(os.environ[VARIABLE]).parent if os.environ.get(VARIABLE) else None
+
+
 def published() -> EngineVerdict | None:
     """What this or another process of the server has published. Raises OSError and ValueError."""
     name = os.environ.get(VARIABLE)

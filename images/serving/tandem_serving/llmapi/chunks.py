@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tandem_serving.errors import CancelledError
+from tandem_serving.errors import CancelledError, EngineError
 from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
 from tandem_serving.requests.text import Detokenizer, StopText, StopTokens, TextStream
 
@@ -18,12 +18,14 @@ class RequestMetrics:
 
     `tokens_per_iteration`: generated tokens over decoding iterations, the accepted length of speculation plus one.
     `perf`: performance figures by the names of upstream's outputs.
+    `rounds`: rounds that drafted, by the number of draft tokens that they accepted, from 0 up; empty: not reported.
     """
 
     tokens_per_iteration: float | None = None
     draft_tokens: int | None = None
     accepted_draft_tokens: int | None = None
     perf: Mapping[str, float] = field(default_factory=dict)
+    rounds: Sequence[int] = ()
 
     def iterations(self, tokens: int) -> int | None:
         """The decoding iterations that `tokens` tokens took."""
@@ -39,13 +41,16 @@ class RequestMetrics:
 
 @dataclass(frozen=True)
 class SequenceOutput:
-    """A sequence as the engine has it: all its tokens so far; a finish reason once it is over."""
+    """A sequence as the engine has it: all its tokens so far; a finish reason once it is over. `log_probs`, one for
+    each of them, and `prompt_log_probs`, for each of the prompt's but the first: where they are asked for."""
 
     ids: list[int]
     finish_reason: str = ""
     stop_reason: str = ""
     cumulative_logprob: float | None = None
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    log_probs: Sequence[float] = ()
+    prompt_log_probs: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ class LlmApiSummary:
 
 @dataclass(frozen=True)
 class LlmApiChunk:
-    """One response about prompt `batch_index`; its last has a `finish_reason` and a `summary`.
+    """One response about prompt `batch_index`; its last has a `finish_reason` and a `summary`, its first the
+    `prompt_ids` and `prompt_log_probs`, of all tokens but the first.
 
     What the request did not ask for is None, or absent from the figures.
     """
@@ -71,6 +77,9 @@ class LlmApiChunk:
     stop_reason: str | None = None
     cumulative_logprob: float | None = None
     summary: LlmApiSummary | None = None
+    log_probs: Sequence[float] | None = None
+    prompt_ids: Sequence[int] | None = None
+    prompt_log_probs: Sequence[float] | None = None
 
 
 class LlmApiWriter:
@@ -84,6 +93,7 @@ class LlmApiWriter:
         special = StopTokens({(token,): word for token, word in prompt.stop_ids.items()})
         self._text = TextStream(Detokenizer(decode, prompt.ids, prompt.text), self._stop, special)
         self._seen = 0
+        self._tells_prompt = request.prompt_log_probs
         self._all = LlmApiChunk(prompt.index, "", [])
 
     def write(self, progress: SequenceOutput) -> LlmApiChunk | None:
@@ -91,17 +101,31 @@ class LlmApiWriter:
         if progress.finish_reason == CANCELLED:
             raise CancelledError("the engine cancelled the request: send it again")
         progress = self._ended(progress)
-        new = progress.ids[self._seen :]
-        self._seen = len(progress.ids)
+        seen, self._seen = self._seen, len(progress.ids)
+        new = progress.ids[seen:]
         step = self._text.push(new, 0, last=bool(progress.finish_reason))
         self.over = step.stopped or bool(progress.finish_reason)
         chunk = LlmApiChunk(self._prompt.index, step.text, new[: step.used])
         self._all = replace(self._all, text=self._all.text + chunk.text, ids=self._all.ids + chunk.ids)
         if not self._request.stream:
-            chunk = self._echoed()
-        if self.over:
-            return self._last(chunk, progress, step.stopped)
-        return chunk if self._request.stream else None
+            if not self.over:
+                return None
+            chunk, seen = self._echoed(), 0
+        if self._request.log_probs or self._tells_prompt:
+            chunk = self._with_log_probs(chunk, progress, seen)
+        return self._last(chunk, progress, step.stopped) if self.over else chunk
+
+    def _with_log_probs(self, chunk: LlmApiChunk, progress: SequenceOutput, begin: int) -> LlmApiChunk:
+        """Those of its new tokens, which are the sequence's from `begin` on."""
+        if self._request.log_probs:
+            found, end = progress.log_probs, len(self._all.ids)
+            if len(found) < end:
+                raise EngineError("the engine gave no log probabilities: leave return_log_probs out")
+            chunk = replace(chunk, log_probs=found[begin:end])
+        if self._tells_prompt:
+            self._tells_prompt = False
+            chunk = replace(chunk, prompt_ids=self._prompt.ids, prompt_log_probs=progress.prompt_log_probs or None)
+        return chunk
 
     def _ended(self, progress: SequenceOutput) -> SequenceOutput:
         """It ends before an end token that the engine does not know: some go by the tokenizer's own."""

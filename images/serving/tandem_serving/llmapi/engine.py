@@ -61,6 +61,10 @@ class LlmApiEngine(Protocol):
         """Whether it lives, as far as it knows."""
         ...
 
+    def error(self) -> str:
+        """What ended it, where it knows that and lives no longer; "": it does not."""
+        ...
+
     def close(self) -> None:
         """End it."""
         ...

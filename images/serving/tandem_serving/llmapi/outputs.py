@@ -35,6 +35,10 @@ def arrays(chunk: LlmApiChunk) -> dict[str, Array]:
         outputs["stop_reason"] = _word(chunk.stop_reason)
     if chunk.cumulative_logprob is not None:
         outputs["cumulative_logprob"] = _number(chunk.cumulative_logprob, np.float32)
+    rows = {"output_log_probs": chunk.log_probs, "prompt_log_probs": chunk.prompt_log_probs}
+    outputs |= {name: np.array([row], np.float32) for name, row in rows.items() if row is not None}
+    if chunk.prompt_ids is not None:
+        outputs["prompt_ids"] = np.array([chunk.prompt_ids], np.int32)
     return outputs | (_summary(chunk.summary) if chunk.summary else {})
 
 
@@ -51,6 +55,8 @@ def _summary(summary: LlmApiSummary) -> dict[str, Array]:
         outputs["acceptance_rate"] = _number(rate, np.float32)
         outputs["total_accepted_draft_tokens"] = _number(metrics.accepted_draft_tokens, np.int32)
         outputs["total_draft_tokens"] = _number(metrics.draft_tokens, np.int32)
+    if metrics.rounds:
+        outputs["acceptance_histogram"] = np.array([metrics.rounds], np.int32)
     return outputs | {name: _number(value, PERF[name]) for name, value in metrics.perf.items()}
 
 

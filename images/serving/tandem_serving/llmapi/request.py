@@ -6,8 +6,11 @@ else one value for all of them or n. All prompts are checked before any work sta
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +41,19 @@ MAX_TOKENS = f"{PREFIX}max_tokens"
 # Guide types of TensorRT-LLM's Triton models.
 GUIDES = ("json", "json_schema", "regex", "ebnf_grammar", "structural_tag")
 LORA_SOURCES = ("hf", "nemo")
-LOG_PROBS = "return_cumulative_logprob"
+LOG_PROBS, PROMPT_LOG_PROBS = ("return_cumulative_logprob", "return_log_probs"), "return_prompt_log_probs"
 INPUTS = {parameter.name: parameter.input(LLMAPI) for parameter in of_mode(LLMAPI)}
 """What this model calls parameters."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What the engine was started with: guided decoding; folders whose LoRA adapters requests may name; sequences
-    that it runs at once, and how many more may wait; parameters that it would drop; tokens that end a text."""
+    """What the engine was started with: guided decoding; log probabilities of prompts; folders whose LoRA adapters
+    requests may name; sequences that it runs at once, and how many more may wait; parameters that it would drop;
+    tokens that end a text."""
 
     guided_decoding: bool = False
+    prompt_log_probs: bool = False
     lora_dirs: tuple[Path, ...] = ()
     running: int = 64
     waiting: int = 1024
@@ -95,6 +100,11 @@ class LlmApiPrompt:
     guide: Guide | None = None
     lora: Lora | None = None
 
+    @cached_property
+    def digest_of_ids(self) -> bytes:
+        """Names its tokens."""
+        return hashlib.sha256(array("i", self.ids).tobytes()).digest()
+
     @property
     def best_of(self) -> int:
         """Of how many sequences the best is wanted."""
@@ -109,6 +119,8 @@ class LlmApiRequest:
     stream: bool = False
     stop_reason: bool = False
     cumulative_logprob: bool = False
+    log_probs: bool = False
+    prompt_log_probs: bool = False
     perf_metrics: bool = False
 
 
@@ -152,9 +164,20 @@ class LlmApiParser:
             prompts=tuple(self._prompt(inputs, i, stream) for i in range(inputs.count)),
             stream=stream,
             stop_reason=inputs.flag("return_stop_reason"),
-            cumulative_logprob=inputs.flag(LOG_PROBS),
+            cumulative_logprob=inputs.flag(LOG_PROBS[0]),
+            log_probs=inputs.flag(LOG_PROBS[1]),
+            prompt_log_probs=self._prompt_log_probs(inputs),
             perf_metrics=inputs.flag(f"{PREFIX}return_perf_metrics"),
         )
+
+    def _prompt_log_probs(self, inputs: RequestTensors) -> bool:
+        wanted = inputs.flag(PROMPT_LOG_PROBS)
+        if wanted and not self._features.prompt_log_probs:
+            raise RequestError(
+                f"{PROMPT_LOG_PROBS} is not supported: this service's engine gives no log probabilities of a "
+                "prompt's tokens; leave it out"
+            )
+        return wanted
 
     def _check_count(self, count: int) -> None:
         most = self._features.running + self._features.waiting
@@ -165,8 +188,9 @@ class LlmApiParser:
         text, ids = self._token_ids(inputs, i) if IDS in inputs.tensors else self._tokenize(inputs, i)
         sampling = self._limited(len(ids), _sampling(inputs, i))
         self._check_best_of(sampling.get("best_of", 1))
-        asked = {**sampling, "bad_words": sampling.get("bad"), "logprobs": bool(inputs.scalar(LOG_PROBS, i, False))}
-        self._features.refused.check(asked, greedy(sampling), INPUTS)
+        log_probs = next((name for name in LOG_PROBS if inputs.scalar(name, i, False)), "")
+        asked = {**sampling, "bad_words": sampling.get("bad"), "logprobs": bool(log_probs)}
+        self._features.refused.check(asked, greedy(sampling), {**INPUTS, "logprobs": log_probs})
         stop_words = tuple(inputs.strings(f"{PREFIX}stop", i))
         echo = not (stream or inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
@@ -239,12 +263,18 @@ class LlmApiParser:
         if number is None and not name and not path:
             return None
         if not self._features.lora_dirs:
-            raise RequestError("lora_id is not supported: this service has no lora_config.lora_dir; leave it out")
+            raise RequestError(
+                "lora_id is not supported: this service names no folders of adapters; leave it out, or write "
+                "runtime.extraLlmArgs.lora_config.lora_dir (vLLM: lora_dirs)"
+            )
         if number is None or not name or not path:
             raise RequestError("lora_id, lora_name and lora_path belong together: send all three")
         folder = Path(path).resolve()
         if not any(folder.is_relative_to(allowed) for allowed in self._features.lora_dirs) or not folder.is_dir():
-            raise RequestError(f"lora_path {path} is not this service's: send a folder in its lora_config.lora_dir")
+            raise RequestError(
+                f"lora_path {path} is not this service's: send a folder below its lora_config.lora_dir "
+                "(vLLM: lora_dirs)"
+            )
         source = inputs.text("lora_ckpt_source", i) or "hf"
         if source not in LORA_SOURCES:
             raise RequestError(f"lora_ckpt_source is {source!r}: send one of {', '.join(LORA_SOURCES)}")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tandem_serving import metrics as m
+from tandem_serving.engine import failure
 from tandem_serving.engine.health import CANARY_PROMPT, EngineHealth
 from tandem_serving.engine.watch import AskAgainError, EngineWatch, WatchHooks
 from tandem_serving.errors import (
@@ -28,6 +29,7 @@ from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.llmapi.engine import STOPPED, LlmApiEngine
 from tandem_serving.llmapi.request import LlmApiParser, LlmApiRequest
 from tandem_serving.llmapi.statistics import EngineState
+from tandem_serving.llmapi.suspects import Suspects
 from tandem_serving.llmapi.tasks import LlmApiOptions, SequenceTasks
 from tandem_serving.requests.active import ActiveRequests, Responder
 from tandem_serving.requests.tensors import Array
@@ -55,7 +57,8 @@ class LlmApiService:
         self._options = options
         self._active: ActiveRequests[LlmApiChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self._closed = threading.Event()
-        self._tasks = SequenceTasks(engine, options, self.metrics, self._health)
+        self._suspects = Suspects(failure.folder(), self.metrics)
+        self._tasks = SequenceTasks(engine, options, self.metrics, self._health, self._suspects)
         self._follower = self._tasks.run(self._follow())
 
     @property
@@ -70,10 +73,12 @@ class LlmApiService:
             "sampling_param_max_tokens": np.array([1]),
         }
         request = self._parser.parse(tensors)
+        self._suspects.trust(request.prompts[0])
         self._health.begin(WatchHooks(lambda: self._ask(request), self.fail, end=end))
 
     def fail(self, error: ServingError) -> None:
         """End all requests, and refuse later ones: the engine has failed."""
+        self._suspects.freeze()
         self._failure = error
         self._end_all(error)
 
@@ -84,6 +89,7 @@ class LlmApiService:
                 raise self._failure
             with faults_as_errors("a request could not be read"):
                 request = self._parser.parse(tensors)
+                self._suspects.check(request)
             self._tasks.admit(len(request.prompts))
         except ServingError as error:
             responder.fail(error)
@@ -158,7 +164,7 @@ class LlmApiService:
 
     def _check_health(self) -> None:
         if self.healthy and not self._alive():
-            self._health.stopped(STOPPED)
+            self._health.stopped(self._engine.error() or STOPPED)
 
     def _ask(self, request: LlmApiRequest) -> None:
         """The canary, on its thread. Raises ServingError, and AskAgainError where the session closes."""

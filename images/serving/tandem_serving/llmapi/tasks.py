@@ -23,6 +23,7 @@ from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiWriter
 from tandem_serving.llmapi.engine import LlmApiEngine
 from tandem_serving.llmapi.meter import Meter
 from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
+from tandem_serving.llmapi.suspects import Suspects, Turn
 from tandem_serving.requests.active import ActiveRequest
 from tandem_serving.requests.delivery import Delivery
 from tandem_serving.threads import start as start_thread
@@ -50,11 +51,19 @@ class LlmApiOptions:
 class SequenceTasks:
     """The sequences that run or wait in the engine; thread-safe. `watch` gets the engine's answers."""
 
-    def __init__(self, engine: LlmApiEngine, options: LlmApiOptions, metrics: m.Metrics, watch: EngineWatch) -> None:
+    def __init__(
+        self,
+        engine: LlmApiEngine,
+        options: LlmApiOptions,
+        metrics: m.Metrics,
+        watch: EngineWatch,
+        suspects: Suspects,
+    ) -> None:
         self._engine = engine
         self._options = options
         self._metrics = metrics
         self._watch = watch
+        self._suspects = suspects
         self._unaborted = Survived("a sequence could not be given up", metrics.fault)
         self._delivery: Delivery[None] = Delivery(threads=2)
         self._lock = threading.Lock()
@@ -120,7 +129,8 @@ class SequenceTasks:
 
     async def _run(self, active: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt) -> None:
         try:
-            await self._generate(active, request, prompt)
+            async with self._suspects.run(prompt, request) as turn:
+                await self._generate(active, request, prompt, turn)
         except ServingError as error:
             self._fail(active, error)
         except Exception:  # whatever it is, its client alone gets the error
@@ -128,12 +138,13 @@ class SequenceTasks:
             self._broke_off(active)
 
     async def _generate(
-        self, active: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt
+        self, active: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt, turn: Turn
     ) -> None:
         writer = LlmApiWriter(prompt, request, self._engine.codec.decode)
         meter = Meter(self._metrics, active.arrived)
         lost = partial(self._fail, active, EngineError(LOST, "UNAVAILABLE"))
-        with self._watch.call(_work(prompt), _kind(prompt), lost) as answered:
+        with self._watch.call(_work(prompt), _kind(prompt), lost) as answer:
+            answered = turn.until_first(answer)
             call = self._engine.start(prompt, request)
             try:
                 async for progress in call:

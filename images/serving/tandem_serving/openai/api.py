@@ -241,6 +241,11 @@ class ChatRequest(Parameters):
         """Whether the tokens' log probabilities are wanted."""
         return bool(self.logprobs)
 
+    @property
+    def with_prompt_log_probs(self) -> bool:
+        """A chat does not repeat its prompt."""
+        return False
+
 
 def _prompt(given: Any) -> Any:
     """Checked here: pydantic tries each type for each item, and copies what it takes."""
@@ -280,6 +285,11 @@ class CompletionRequest(Parameters):
         return self.logprobs is not None
 
     @property
+    def with_prompt_log_probs(self) -> bool:
+        """Whether those of the prompt's tokens are wanted, too."""
+        return bool(self.echo) and self.with_log_probs
+
+    @property
     def prompts(self) -> list[str] | list[list[int]]:
         """Each of them. Raises ApiError: there is none, or one is empty."""
         prompts: Any = self.prompt if isinstance(self.prompt, list) else [self.prompt]
@@ -307,10 +317,6 @@ def parse(kind: type[RequestT], body: bytes, most_values: int = json_text.MOST_V
         raise ApiError(400, "stream_options is for streams: send stream true, or leave it out", "stream_options")
     if isinstance(request, CompletionRequest) and request.logprobs:
         raise unsupported("logprobs", "Tandem's models in Triton give those of the chosen tokens only; send 0")
-    if isinstance(request, CompletionRequest) and request.echo and request.logprobs is not None:
-        raise unsupported(
-            "echo", "the engines give no log probabilities of a prompt's tokens; leave echo or logprobs out"
-        )
     return request
 
 

@@ -19,10 +19,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Token:
-    """A generated token. `text` is what it stands for alone: U+FFFD for bytes that are no whole character."""
+    """A token. `text` is what it stands for alone: U+FFFD for bytes that are no whole character. `log_prob`: None
+    of a prompt's first."""
 
     text: str
-    log_prob: float
+    log_prob: float | None
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class _Choice:
     tokens: int = 0
     offset: int = 0
     figures: Mapping[str, int] = field(default_factory=dict)
+    rounds: Sequence[int] = ()
 
     def finish_reason(self, forced: bool) -> str | None:
         """As OpenAI has it. `forced`: its call had to be made, which is no reason to end."""
@@ -107,7 +109,9 @@ class Completion:
         choice.called = choice.called or bool(calls)
         tokens = []
         if self._request.with_log_probs:
-            tokens = [Token(piece(token), value) for token, value in zip(chunk.ids, chunk.log_probs, strict=True)]
+            known = [*zip(chunk.prompt_ids, (None, *chunk.prompt_log_probs), strict=False)]
+            known += zip(chunk.ids, chunk.log_probs, strict=True)
+            tokens = [Token(piece(token), value) for token, value in known]
         offset, choice.offset = choice.offset, choice.offset + sum(len(token.text) for token in tokens)
         return Delta(index, text, tokens, choice.finish_reason(self._forced), first, calls, offset)
 
@@ -131,7 +135,7 @@ class Completion:
             choice.reason = "stop" if stopped else FINISH.get(chunk.finish_reason, "stop")
         choice.tokens += len(chunk.ids)
         if choice.over:
-            choice.figures = chunk.figures
+            choice.figures, choice.rounds = chunk.figures, chunk.rounds
         elif stopped:
             choice.figures = {"input_tokens": self._reading.prompt_tokens, "output_tokens": choice.tokens}
         text, calls = choice.calls.push(text, over=bool(choice.reason)) if choice.calls else (text, [])
@@ -150,7 +154,7 @@ class Completion:
 
     def last_event(self) -> Json:
         """With `include_usage`: that of the whole request."""
-        return {**self._head(streamed=True), "choices": [], "usage": self.usage()}
+        return {**self._head(streamed=True), "choices": [], "usage": self.usage(), **self._metrics()}
 
     def whole(self, deltas: Sequence[Delta]) -> Json:
         """The response of all deltas."""
@@ -164,7 +168,7 @@ class Completion:
             content = None if calls and not text.strip() else text
             message = {"message": {"role": "assistant", "content": content, "refusal": None, **calls}}
             choices.append(self._choice(whole, message if self._chat else {"text": text}))
-        return {**self._head(streamed=False), "choices": choices, "usage": self.usage()}
+        return {**self._head(streamed=False), "choices": choices, "usage": self.usage(), **self._metrics()}
 
     def usage(self) -> Json:
         """Tokens of the request; of drafts where the engine reports them."""
@@ -183,6 +187,14 @@ class Completion:
             usage["completion_tokens_details"] = details
         return usage
 
+    def _metrics(self) -> Json:
+        """Acceptance of a single sequence, where the engine reports its rounds. AIPerf reads it as vLLM's own server
+        writes it: https://docs.vllm.ai/en/v0.32.0/features/speculative_decoding/acceptance_metrics/"""
+        choices = list(self._choices.values())
+        if len(choices) != 1 or not choices[0].rounds:
+            return {}
+        return {"metrics": {"speculative_decoding": _acceptance(choices[0])}}
+
     def _head(self, *, streamed: bool) -> Json:
         kind = "text_completion"
         if self._chat:
@@ -194,6 +206,20 @@ class Completion:
         if self._request.with_log_probs:
             log_probs = _chat_log_probs(delta.tokens) if self._chat else _log_probs(delta.tokens, delta.offset)
         return {"index": delta.index, **content, "logprobs": log_probs, "finish_reason": delta.finish_reason}
+
+
+def _acceptance(choice: _Choice) -> Json:
+    rounds = sum(choice.rounds)
+    drafted, accepted = (choice.figures[name] for name in ("draft_tokens", "accepted_draft_tokens"))
+    return {
+        "mean_acceptance_length": 1 + accepted / rounds,
+        "draft_acceptance_rate": accepted / drafted,
+        "acceptance_histogram": list(choice.rounds),
+        "num_spec_steps": rounds,
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": drafted,
+        "num_spec_tokens": len(choice.rounds) - 1,
+    }
 
 
 def _call_deltas(parts: Sequence[CallPart]) -> Json:

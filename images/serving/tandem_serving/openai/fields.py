@@ -61,6 +61,7 @@ LEVELS: Mapping[str, Mapping[str, Other]] = {
         "functions": _no(_FUNCTIONS, []),
         "logit_bias": _no("Tandem's models in Triton have no input for a bias of tokens; leave it out", {}),
         "parallel_tool_calls": _no(_TOOLS, True, False),
+        "prompt_logprobs": _no("ask /v1/completions, with echo true and logprobs 0"),
         "reasoning_effort": _no(
             "write it in chat_template_kwargs, by the name that the model's chat template has for it"
         ),

@@ -33,7 +33,7 @@ from tandem_serving.openai.tensors import explained, tensors
 from tandem_serving.openai.thinking import Markers, ThoughtReader
 from tandem_serving.openai.tool_calls import Format
 from tandem_serving.openai.tools import ToolUse, tool_use
-from tandem_serving.openai.triton import MOST_TOKENS, OUTPUTS, TOKEN_IDS, TOKEN_OUTPUTS, TritonServer
+from tandem_serving.openai.triton import MOST_TOKENS, OUTPUTS, PROMPT_OUTPUTS, TOKEN_IDS, TOKEN_OUTPUTS, TritonServer
 from tandem_serving.requests.refused import RefusedParameters
 from tandem_serving.requests.tensors import Array
 
@@ -160,6 +160,7 @@ class Endpoint:
     async def _deltas(self, prepared: Prepared) -> AsyncGenerator[Delta]:
         request, requests, completion = prepared
         outputs = [*OUTPUTS, *(TOKEN_OUTPUTS if request.with_log_probs else ())]
+        outputs += PROMPT_OUTPUTS if request.with_prompt_log_probs else ()
         if completion.stops_here and not request.with_log_probs:
             outputs.append(TOKEN_IDS)
         with self._one_more():

@@ -58,7 +58,8 @@ def _shared(model: TritonModel, request: ChatRequest | CompletionRequest) -> dic
         "exclude_input": True,
         "max_tokens": request.most_tokens or TO_THE_LIMIT,
         **_sampling(request),
-        **({"log_probs": True} if request.with_log_probs else {}),
+        **({"logprobs": True} if request.with_log_probs else {}),
+        **({"echo": True} if request.with_prompt_log_probs else {}),
     }
     if values.pop("ignore_eos", False):
         values |= {"end_id": -1} if "end_id" in model.inputs else {"ignore_eos": True}
@@ -128,8 +129,9 @@ def _guide(wanted: ResponseFormat | None) -> dict[str, str]:
 
 def _name(model: TritonModel, parameter: str) -> str:
     if parameter not in model.inputs:
-        name = "logprobs" if parameter == "log_probs" else parameter
-        raise unsupported(name, "this service's engine has no such parameter; leave it out")
+        if parameter == "echo":
+            raise unsupported("echo", "mode BLS has no log probabilities of a prompt; leave echo or logprobs out")
+        raise unsupported(parameter, "this service's engine has no such parameter; leave it out")
     return model.inputs[parameter]
 
 

@@ -37,7 +37,7 @@ _OPENAI = [parameter for parameter in PARAMETERS if parameter.openai]
 TYPES: Mapping[str, type[np.generic]] = {
     **{parameter.name: NUMPY[parameter.datatype] for parameter in _OPENAI},
     **dict.fromkeys(("max_tokens", "num_draft_tokens", "end_id"), np.int32),
-    **dict.fromkeys(("stream", "exclude_input", "log_probs"), np.bool_),
+    **dict.fromkeys(("stream", "exclude_input", "logprobs", "echo"), np.bool_),
 }
 
 
@@ -65,7 +65,7 @@ MODELS = {
             **{name: name for name in ("max_tokens", "num_draft_tokens", "end_id", "stream")},
             "stop": "stop_words",
             "exclude_input": "exclude_input_in_output",
-            "log_probs": "return_log_probs",
+            "logprobs": "return_log_probs",
         },
         batched=True,
     ),
@@ -77,6 +77,8 @@ MODELS = {
             "stop": f"{PREFIX}stop",
             "stream": "streaming",
             "exclude_input": f"{PREFIX}exclude_input_from_output",
+            "logprobs": "return_log_probs",
+            "echo": "return_prompt_log_probs",
         },
         batched=False,
     ),
@@ -85,13 +87,18 @@ MODELS = {
 
 class Chunk(NamedTuple):
     """One response: what is new of a sequence. Its last has a `finish_reason` and `figures`, those that the engine
-    reports: input_tokens, output_tokens, draft_tokens, accepted_draft_tokens."""
+    reports: input_tokens, output_tokens, draft_tokens, accepted_draft_tokens; and `rounds` that drafted, by the
+    number of draft tokens that they accepted, from 0 up. The first has the prompt's tokens and the log probabilities
+    of all but the first, where they were asked for."""
 
     text: str
     ids: Sequence[int]
     log_probs: Sequence[float]
     finish_reason: str
     figures: Mapping[str, int]
+    rounds: Sequence[int] = ()
+    prompt_ids: Sequence[int] = ()
+    prompt_log_probs: Sequence[float] = ()
 
 
 FIGURES = {
@@ -100,9 +107,11 @@ FIGURES = {
     "total_draft_tokens": "draft_tokens",
     "total_accepted_draft_tokens": "accepted_draft_tokens",
 }
-OUTPUTS = ("text_output", "finish_reason", *FIGURES)
+ROUNDS = "acceptance_histogram"
+OUTPUTS = ("text_output", "finish_reason", *FIGURES, ROUNDS)
 TOKEN_IDS = "output_ids"
 TOKEN_OUTPUTS = (TOKEN_IDS, "output_log_probs")
+PROMPT_OUTPUTS = ("prompt_ids", "prompt_log_probs")
 
 
 class TritonServer:
@@ -190,7 +199,6 @@ def _chunk(result: Any) -> Chunk:
     text, reason = (b"".join(values(name)).decode(errors="replace") for name in ("text_output", "finish_reason"))
     if reason.isupper():  # an error's code; see ERROR_AS_RESPONSE
         raise ApiError(STATUSES.get(reason, 500), text)
-    ids, log_probs = (values(name) for name in TOKEN_OUTPUTS)
-    return Chunk(
-        text, ids, log_probs, reason, {ours: found[0] for name, ours in FIGURES.items() if (found := values(name))}
-    )
+    ids, log_probs, prompt_ids, prompt_log_probs = (values(name) for name in (*TOKEN_OUTPUTS, *PROMPT_OUTPUTS))
+    figures = {ours: found[0] for name, ours in FIGURES.items() if (found := values(name))}
+    return Chunk(text, ids, log_probs, reason, figures, values(ROUNDS), prompt_ids, prompt_log_probs)

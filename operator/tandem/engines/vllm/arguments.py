@@ -31,6 +31,8 @@ NOT_CUSTOM: Mapping[str, str] = {
     "num_speculative_tokens_per_batch_size": "speculation.draftLenSchedule",
 }
 """Fields of `speculative_config` that the resource has for every type: `custom.args` must not hold them."""
+LORA_DIRS = "lora_dirs"
+"""An argument that is not vLLM's: folders whose LoRA adapters requests may name. The image takes it out."""
 _REPLICAS = ("", "_rank", "_start_rank", "_size", "_size_local", "_address", "_rpc_port", "_backend")
 _NODES = ("nnodes", "node_rank", "master_addr", "master_port")
 # Arguments by their path, and the field of the resource that decides them, whether it is written or not.
@@ -76,7 +78,7 @@ def llm_args(spec: ServiceSpec, folders: Mapping[Role, str]) -> dict[str, Any]:
     arguments = merge(decided(spec, folders), spec.runtime.extra_llm_args)
     if spec.speculation.decoding_type is DecodingType.NGRAM:  # vLLM would look up only the longest
         arguments[SPECULATION] = with_defaults(arguments[SPECULATION], {"prompt_lookup_min": 1})
-    return arguments
+    return with_defaults(arguments, {"enable_lora": True}) if arguments.get(LORA_DIRS) else arguments
 
 
 def conflict(spec: ServiceSpec, folders: Mapping[Role, str]) -> str | None:

@@ -11,7 +11,7 @@ from tandem.api.types import DFlash, DSpark, Eagle3, ServiceSpec
 from tandem.engines.request_parameters import SPECULATION
 from tandem.engines.rule import EngineRule, Refusal
 from tandem.engines.vllm import names
-from tandem.engines.vllm.arguments import METHODS, NOT_CUSTOM, conflict
+from tandem.engines.vllm.arguments import LORA_DIRS, METHODS, NOT_CUSTOM, conflict
 from tandem.engines.vllm.versions import MINORS, is_known
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ _OTHER_NAMES = {
     "max_num_tokens": "max_num_batched_tokens",
     "max_batch_size": "serving.maxBatchSize",
     "kv_cache_config": "gpu_memory_utilization or kv_cache_memory_bytes",
-    "lora_config": "enable_lora, max_loras and max_lora_rank",
+    "lora_config": "lora_dirs, a list of folders, and max_loras and max_lora_rank",
+    "lora_dir": "lora_dirs, a list of folders",
     "guided_decoding_backend": "structured_outputs_config",
 }
 """TensorRT-LLM's names, and vLLM's."""
@@ -137,7 +138,7 @@ def _unknown(spec: ServiceSpec, engine: "Vllm") -> Refusal | None:
         f"{place}.{name} is no argument of vLLM {engine.minor}: {_instead(name, of, engine.minor)}"
         for place, written, of in places
         for name in (written if isinstance(written, Mapping) else ())
-        if name not in of(engine.minor)
+        if name not in of(engine.minor) and not (written is extra and name == LORA_DIRS)
     ]
     known = is_known(engine.version)
     return Refusal(SpecReason.EXTRA_LLM_ARGS_UNKNOWN, "; ".join(found)) if found and known else None
@@ -152,4 +153,13 @@ def _instead(name: str, of: Callable[[str], frozenset[str]], minor: str) -> str:
     return "remove it"
 
 
-RULES: tuple[EngineRule, ...] = (_fields, _draft_size, _custom, _ascending, _extra, _unknown)
+def _lora(spec: ServiceSpec, engine: "Vllm") -> Refusal | None:
+    """Folders as the image reads them: of a text it would take each letter for one."""
+    folders = spec.runtime.extra_llm_args.get(LORA_DIRS, [])
+    if isinstance(folders, list) and all(isinstance(each, str) and each.startswith("/") for each in folders):
+        return None
+    text = f"runtime.extraLlmArgs.{LORA_DIRS} must be a list of folders, such as [/adapters]"
+    return Refusal(SpecReason.EXTRA_LLM_ARGS_UNKNOWN, f"{text}: mount them with podTemplate")
+
+
+RULES: tuple[EngineRule, ...] = (_fields, _draft_size, _custom, _ascending, _extra, _unknown, _lora)

@@ -134,6 +134,14 @@ ARGUMENTS: dict[str, tuple[Change, str]] = {
         "speculative_config: {method: custom_class, num_speculative_tokens: 4, model: mine.Drafter},"
         " max_model_len: 4096, enable_lora: true",
     ),
+    "LoRA adapters, by their folders": (
+        extra(lora_dirs=["/adapters"], max_lora_rank=8),
+        "lora_dirs: [/adapters], max_lora_rank: 8, enable_lora: true",
+    ),
+    "LoRA, as the user has it": (
+        extra(lora_dirs=["/adapters"], enable_lora=False),
+        "lora_dirs: [/adapters], enable_lora: false",
+    ),
     "any other, with a draft": (
         speculating("Custom", custom={"type": "eagle", "needsDraft": True}) | DRAFT,
         "speculative_config: {method: eagle, model: /models/d, num_speculative_tokens: 4}",
@@ -283,6 +291,16 @@ REFUSED: list[tuple[Change, str, str]] = [
         "runtime.extraLlmArgs has what fields decide: remove it, and write the fields instead: max_num_seqs"
         " (serving.maxBatchSize), data_parallel_size (replicas), nnodes (placement.gpu.perNode), hf_token"
         " (target.model.secretName)",
+    ),
+    (
+        extra(lora_dirs="/adapters"),
+        "ExtraLlmArgsUnknown",
+        "runtime.extraLlmArgs.lora_dirs must be a list of folders, such as [/adapters]: mount them with podTemplate",
+    ),
+    (
+        custom("mlp_speculator", lora_dirs=["/adapters"]),
+        "ExtraLlmArgsUnknown",
+        "speculation.custom.args.lora_dirs is no argument of vLLM 0.27: remove it",
     ),
     (
         in_speculation(method="ngram"),

@@ -52,6 +52,10 @@ def test_counts_add_up(start: Start) -> None:
     assert summary.accepted_draft_tokens == sum(chunk.accepted for chunk in chunks) > 0
     assert summary.output_tokens == sum(len(chunk.ids) for chunk in chunks) == 31
     assert summary.acceptance_rate == summary.accepted_draft_tokens / summary.draft_tokens
+    assert sum(accepted * rounds for accepted, rounds in enumerate(summary.rounds)) == summary.accepted_draft_tokens
+    assert sum(summary.rounds) == sum(chunk.accepted < len(chunk.ids) for chunk in chunks) - 1, (
+        "of the first token none"
+    )
     assert sum(chunk.draft_length for chunk in chunks) > 0
 
 

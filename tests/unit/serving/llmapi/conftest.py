@@ -1,10 +1,12 @@
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from support.serving.llmapi import CODEC, FakeEngine, Sink, Site, Start
 from tandem_serving.checkpoint import ModelLimits
+from tandem_serving.engine import failure
 from tandem_serving.engine.health import IDLE
 from tandem_serving.llmapi.request import Features, LlmApiParser
 from tandem_serving.llmapi.service import LlmApiService
@@ -12,8 +14,10 @@ from tandem_serving.llmapi.tasks import LlmApiOptions
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """The services of a test are one after the other in the same pod."""
     sites: list[Site] = []
+    monkeypatch.setenv(failure.VARIABLE, str(tmp_path / "engine-failure.json"))
 
     def make(
         timeout: float = 60, running: int = 2, waiting: int = 2, speculates: bool = True, canary: float = IDLE

@@ -1,6 +1,6 @@
 import pytest
 
-from tandem_serving.errors import CancelledError
+from tandem_serving.errors import CancelledError, EngineError
 from tandem_serving.llmapi import outputs
 from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiSummary, LlmApiWriter, RequestMetrics, SequenceOutput
 from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
@@ -80,6 +80,32 @@ def test_what_was_not_asked_for_is_left_out(tokenizer: Tokenizer) -> None:
     assert everything.summary.metrics.perf == {"arrival_time_ns": 1}
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_log_probs_are_of_the_tokens_that_are_sent(tokenizer: Tokenizer, stream: bool) -> None:
+    """A stop word cuts them, too; those of the prompt come once, and one that has a single token has none."""
+    ids = tokenizer.encode("return x end")
+    known = [-float(place) for place in range(len(ids))]
+    asked = LlmApiRequest((), stream, log_probs=True, prompt_log_probs=True)
+    for prompt_ids, of_prompt in (([5, 6], [-0.5]), ([5], [])):
+        writer = LlmApiWriter(LlmApiPrompt(0, "", prompt_ids, {}, (" x",)), asked, tokenizer.decode)
+        outputs = [SequenceOutput(ids[:end], "", log_probs=known[:end], prompt_log_probs=of_prompt) for end in (1, 2)]
+        outputs.append(SequenceOutput(ids, "length", log_probs=known, prompt_log_probs=of_prompt))
+        chunks = [chunk for output in outputs if (chunk := writer.write(output))]
+        sent = [len(chunk.ids) for chunk in chunks]
+        assert sum(sent) < len(ids)
+        assert [len(chunk.log_probs or ()) for chunk in chunks] == sent
+        assert [value for chunk in chunks for value in chunk.log_probs or ()] == known[: sum(sent)]
+        told = [(chunk.prompt_ids, chunk.prompt_log_probs) for chunk in chunks]
+        assert told == [(prompt_ids, of_prompt or None)] + [(None, None)] * (len(chunks) - 1)
+
+
+def test_log_probs_that_the_engine_does_not_give_are_an_error(tokenizer: Tokenizer) -> None:
+    with pytest.raises(EngineError, match="leave return_log_probs out"):
+        LlmApiWriter(LlmApiPrompt(0, "", [5], {}), LlmApiRequest((), log_probs=True), tokenizer.decode).write(
+            SequenceOutput([5], "length")
+        )
+
+
 def test_a_sequence_that_the_engine_gave_up_is_an_error(tokenizer: Tokenizer) -> None:
     with pytest.raises(CancelledError, match="the engine cancelled the request: send it again"):
         LlmApiWriter(LlmApiPrompt(0, "#", [4], {}), LlmApiRequest(()), tokenizer.decode).write(
@@ -115,6 +141,15 @@ def test_figures_that_the_engine_does_not_tell_are_no_outputs() -> None:
         "avg_decoded_tokens_per_iter",
         "kv_cache_hit_rate",
     }
+
+
+def test_rounds_and_log_probs_are_rows_of_outputs() -> None:
+    metrics = RequestMetrics(2.0, 12, 4, rounds=(1, 2, 1, 0))
+    summary = LlmApiSummary(1, 1, metrics)
+    chunk = LlmApiChunk(0, "a", [5], "stop", None, None, summary, [-0.5], [4, 5], [-2.0])
+    made = {name: array.tolist() for name, array in outputs.arrays(chunk).items()}
+    assert made["acceptance_histogram"] == [[1, 2, 1, 0]]
+    assert (made["output_log_probs"], made["prompt_ids"], made["prompt_log_probs"]) == ([[-0.5]], [[4, 5]], [[-2.0]])
 
 
 def test_nothing_drafted_is_no_division_by_it() -> None:

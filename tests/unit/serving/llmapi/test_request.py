@@ -95,7 +95,7 @@ REFUSED: list[tuple[str, dict[str, Array | None], str]] = [
         "input_ids holds 129 tokens, the model's limit is 128",
     ),
     ("a guide", {"guided_decoding_guide_type": strings("json")}, "this service has no guided_decoding_backend"),
-    ("an adapter", {"lora_id": one(1, np.uint64)}, "this service has no lora_config.lora_dir"),
+    ("an adapter", {"lora_id": one(1, np.uint64)}, "this service names no folders of adapters"),
 ]
 
 
@@ -223,7 +223,9 @@ def test_paths_that_are_not_the_service_s_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (allowed / "link").symlink_to(tmp_path / "other")
     for path in ["/etc", f"{tmp_path}/other", f"{allowed}/../other", f"{allowed}/link", f"{allowed}/missing"]:
-        with pytest.raises(RequestError, match=r"is not this service's: send a folder in its lora_config\.lora_dir"):
+        with pytest.raises(
+            RequestError, match=r"is not this service's: send a folder below its lora_config\.lora_dir"
+        ):
             parser(lora_dirs=(allowed,)).parse(adapter(path))
 
 
@@ -250,6 +252,8 @@ def test_minus_one_is_as_many_tokens_as_the_limit_leaves() -> None:
     [
         ({"sampling_param_bad": strings("x")}, "sampling_param_bad"),
         ({"return_cumulative_logprob": one(1, np.bool_)}, "return_cumulative_logprob"),
+        ({"return_log_probs": one(1, np.bool_)}, "return_log_probs"),
+        ({"return_prompt_log_probs": one(1, np.bool_)}, "return_prompt_log_probs"),
         (
             {"sampling_param_seed": one(7, np.uint64), "sampling_param_top_p": one(0.9, np.float32)},
             "sampling_param_s",
@@ -263,7 +267,7 @@ def test_what_the_engine_would_drop_is_refused(sent: dict[str, Array], named: st
     if not named:
         assert parser(refused=refused).parse(request(**sent))
         return
-    with pytest.raises(RequestError, match=f"^{named}.* is not supported: the engine drops it"):
+    with pytest.raises(RequestError, match=f"^{named}.* is not supported: (the engine drops it|this service's)"):
         parser(refused=refused).parse(request(**sent))
 
 

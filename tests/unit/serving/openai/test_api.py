@@ -281,9 +281,10 @@ def test_completions_have_16_tokens_and_the_chosen_tokens_log_probs_alone() -> N
     assert parse(CompletionRequest, body(COMPLETION, logprobs=0)).with_log_probs
     with pytest.raises(ApiError, match="send 0"):
         parse(CompletionRequest, body(COMPLETION, logprobs=1))
-    with pytest.raises(ApiError, match=r"^echo is not supported.*of a prompt's tokens"):
-        parse(CompletionRequest, body(COMPLETION, logprobs=0, echo=True))
-    assert parse(CompletionRequest, body(COMPLETION, logprobs=0, echo=False)).with_log_probs
+    for echo in (True, False):
+        asked = parse(CompletionRequest, body(COMPLETION, logprobs=0, echo=echo))
+        assert (asked.with_log_probs, asked.with_prompt_log_probs) == (True, echo)
+    assert not parse(CompletionRequest, body(COMPLETION, echo=True)).with_prompt_log_probs
 
 
 def test_options_of_streams_are_for_streams() -> None:

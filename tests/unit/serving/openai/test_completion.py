@@ -49,6 +49,30 @@ def test_a_chat_s_stream() -> None:
     assert completion.last_event() == {**head, "choices": [], "usage": completion.usage()}
 
 
+ACCEPTANCE = {
+    "mean_acceptance_length": 1.5,
+    "draft_acceptance_rate": 0.25,
+    "acceptance_histogram": [1, 1, 0],
+    "num_spec_steps": 2,
+    "num_accepted_draft_tokens": 1,
+    "num_draft_tokens": 4,
+    "num_spec_tokens": 2,
+}
+
+
+def test_one_sequence_s_acceptance_is_in_the_metrics_as_vllm_s_own_server_has_it() -> None:
+    drafted, plain = (chunk("a", "length", FIGURES)._replace(rounds=rounds) for rounds in ([1, 1, 0], []))
+    for asked, chunks, told in [
+        (chat(), [drafted], True),
+        (completions(), [drafted], True),
+        (completions(), [plain], False),
+        (completions(n=2), [drafted, drafted], False),  # of several, vLLM's has none
+    ]:
+        whole = asked.whole(deltas(asked, *enumerate(chunks)))
+        assert whole.get("metrics") == ({"speculative_decoding": ACCEPTANCE} if told else None)
+        assert asked.last_event().get("metrics") == whole.get("metrics")
+
+
 def test_a_whole_chat() -> None:
     completion = chat()
     assert completion.whole(deltas(completion, (0, chunk("Hello", "end_id", FIGURES)))) == {
@@ -152,6 +176,20 @@ def test_log_probs_of_both_apis() -> None:
     made = deltas(completion, (0, chunk("12", **tokens)), (0, chunk("12", "length", **tokens)))
     offsets = [completion.event(delta)["choices"][0]["logprobs"]["text_offset"] for delta in made]
     assert offsets == [[0, 1], [2, 3]], "a stream goes on where it was"
+
+
+def test_an_echo_has_log_probs_of_all_tokens_but_the_first() -> None:
+    completion = completions(("34",), logprobs=0)
+    first = chunk("1", ids=[1], log_probs=[-0.5])._replace(prompt_ids=[3, 4], prompt_log_probs=[-2.0])
+    made = deltas(completion, (0, first), (0, chunk("2", "length", ids=[2], log_probs=[-1.0])))
+    [choice] = completion.whole(made)["choices"]
+    assert choice["text"] == "3412"
+    assert choice["logprobs"] == {
+        "tokens": ["3", "4", "1", "2"],
+        "token_logprobs": [None, -2.0, -0.5, -1.0],
+        "top_logprobs": None,
+        "text_offset": [0, 1, 2, 3],
+    }
 
 
 def test_answers_are_json() -> None:

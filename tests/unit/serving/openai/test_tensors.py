@@ -132,6 +132,12 @@ def test_types_are_those_of_the_models_configurations() -> None:
     }
 
 
+def test_log_probs_of_the_prompt_come_with_its_echo() -> None:
+    [made] = tensors(LLMAPI, request(logprobs=0, echo=True), ["x"])
+    assert made["return_log_probs"].item() is made["return_prompt_log_probs"].item() is True
+    assert "return_prompt_log_probs" not in tensors(LLMAPI, request(logprobs=0), ["x"])[0]
+
+
 def test_each_choice_is_a_request_with_a_seed_of_its_own() -> None:
     made = tensors(BLS, request(n=2, seed=7), ["a", "b"])
     assert [(each["text_input"].item(), each["seed"].item()) for each in made] == [
@@ -157,7 +163,11 @@ def test_chat_without_a_number_of_tokens_goes_to_the_models_limit() -> None:
 
 @pytest.mark.parametrize(
     ("model", "sent", "name"),
-    [(BLS, {"min_p": 0.1}, "min_p"), (LLMAPI, {"logprobs": 0}, "logprobs"), (LLMAPI, {"num_draft_tokens": 0}, "num")],
+    [
+        (BLS, {"min_p": 0.1}, "min_p"),
+        (BLS, {"logprobs": 0, "echo": True}, "echo"),
+        (LLMAPI, {"num_draft_tokens": 0}, "num"),
+    ],
 )
 def test_what_the_mode_cannot_is_refused_by_its_name(model: Any, sent: dict[str, Any], name: str) -> None:
     with pytest.raises(ApiError) as refused:

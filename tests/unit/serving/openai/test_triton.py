@@ -75,12 +75,14 @@ async def collect(triton: TritonServer, requests: int = 1) -> list[tuple[int, Ch
 
 
 async def test_responses_belong_to_their_requests() -> None:
-    last = Result(1, text_output="b", finish_reason="length", num_output_tokens=3, total_draft_tokens=0)
+    figures = {"num_output_tokens": 3, "total_draft_tokens": 6, "acceptance_histogram": [1, 0, 1]}
+    last = Result(1, text_output="b", finish_reason="length", **figures)
     triton, stream = server(Result(1, text_output="a", finish_reason=""), Result(0, text_output="ü"), last)
+    nothing: list[list[int]] = [[], [], []]
     assert await collect(triton, 2) == [
-        (1, Chunk("a", [], [], "", {})),
-        (0, Chunk("ü", [], [], "", {})),
-        (1, Chunk("b", [], [], "length", {"output_tokens": 3, "draft_tokens": 0})),
+        (1, Chunk("a", [], [], "", {}, *nothing)),
+        (0, Chunk("ü", [], [], "", {}, *nothing)),
+        (1, Chunk("b", [], [], "length", {"output_tokens": 3, "draft_tokens": 6}, [1, 0, 1], [], [])),
     ]
     assert [(each["request_id"], each["parameters"]) for each in stream.sent] == [
         ("0", {"error_as_response": True}),

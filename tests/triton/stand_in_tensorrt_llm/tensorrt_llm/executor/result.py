@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 
-from reference_engine.request import Finish, Output
+from reference_engine.request import Finish, Output, Stats
 from reference_llm.executor import result
 
 
@@ -36,6 +36,9 @@ class RequestOutput(result.RequestOutput):
             log_probs = []
             if last:
                 break
+
+    def _count_round(self, stats: Stats) -> None:
+        """No version counts rounds by what they accepted."""
 
     def _counted(self, output: Output, last: bool) -> Output:
         """Version 1.2 does not count what was drafted."""

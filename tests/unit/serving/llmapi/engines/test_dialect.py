@@ -98,6 +98,14 @@ def test_drafted_tokens_are_told() -> None:
     assert (told.draft_tokens, told.accepted_draft_tokens) == (12, 5)
 
 
+@pytest.mark.parametrize(
+    "given", [[-0.5, -2.0], [{5: SimpleNamespace(logprob=-0.5)}, {6: SimpleNamespace(logprob=-2.0), 7: None}]]
+)
+def test_log_probs_of_the_tokens_by_either_shape(given: Any) -> None:
+    assert dialect.log_probs(SimpleNamespace(token_ids=[5, 6], logprobs=given)) == [-0.5, -2.0]
+    assert dialect.log_probs(SimpleNamespace(token_ids=[5, 6], logprobs=None)) == []
+
+
 def test_a_version_without_figures() -> None:
     assert dialect.metrics(result(None)) == RequestMetrics()
 

@@ -41,9 +41,12 @@ def test_guides(kind: str, fields: dict[str, Any]) -> None:
     assert sampling.params("reference_llm", prompt(), LlmApiRequest(())).guided_decoding is None
 
 
-@pytest.mark.parametrize(("best_of", "asked", "log_probs"), [(1, False, None), (1, True, 1), (2, False, 1)])
-def test_the_best_of_several_is_known_by_log_probs(best_of: int, asked: bool, log_probs: int | None) -> None:
+@pytest.mark.parametrize(
+    ("best_of", "asked", "log_probs"),
+    [(1, {}, None), (1, {"cumulative_logprob": True}, 1), (1, {"log_probs": True}, 1), (2, {}, 1)],
+)
+def test_the_best_of_several_is_known_by_log_probs(
+    best_of: int, asked: dict[str, bool], log_probs: int | None
+) -> None:
     several = prompt(sampling={"best_of": best_of, "top_k": 5})
-    assert (
-        sampling.params("reference_llm", several, LlmApiRequest((), cumulative_logprob=asked)).logprobs == log_probs
-    )
+    assert sampling.params("reference_llm", several, LlmApiRequest((), **asked)).logprobs == log_probs

@@ -6,6 +6,7 @@
 | whether the engine lives | `_executor.is_shutdown()` | `_check_health()` | llmapi/llm.py |
 | drafted, accepted tokens | zeros, even when drafting | reported | pull request 17082 |
 | tokens an iteration | `avg_decoded_tokens_per_iter` | the same | executor/result.py |
+| rounds by accepted tokens | no | not yet: by Tandem's own engine | pull request 19311 |
 """
 
 from __future__ import annotations
@@ -85,6 +86,15 @@ def healthy(llm: Any) -> bool:
     return executor is not None and not executor.is_shutdown()
 
 
+def log_probs(completion: Any) -> list[float]:
+    """Of a CompletionOutput's tokens, where they were asked for; some samplers have them by token."""
+    given = getattr(completion, "logprobs", None) or ()
+    return [
+        each[token].logprob if isinstance(each, Mapping) else float(each)
+        for token, each in zip(completion.token_ids, given, strict=False)
+    ]
+
+
 def metrics(result: Any) -> RequestMetrics:
     """What a RequestOutput reports besides tokens. What it does not report is left out."""
     metrics = getattr(result.outputs[0], "request_perf_metrics", None)
@@ -95,6 +105,7 @@ def metrics(result: Any) -> RequestMetrics:
         draft_tokens=drafted or None,
         accepted_draft_tokens=speculation.total_accepted_draft_tokens if speculation and drafted else None,
         perf={} if metrics is None else _perf(metrics),
+        rounds=tuple(getattr(speculation, "acceptance_histogram", ())),
     )
 
 

@@ -46,6 +46,10 @@ class TensorRtLlmEngine:
         """Whether the engine lives, as far as it knows."""
         return dialect.healthy(self._llm)
 
+    def error(self) -> str:
+        """Its requests get it."""
+        return ""
+
     def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> TensorRtLlmCall:
         """Start a sequence. Raises RequestError where the engine refuses it, EngineError where it is gone."""
         try:
@@ -114,4 +118,5 @@ def _progress(result: Any) -> SequenceOutput:
         stop_reason="" if best.stop_reason is None else str(best.stop_reason),
         cumulative_logprob=best.cumulative_logprob,
         metrics=dialect.metrics(result),
+        log_probs=dialect.log_probs(best),
     )

@@ -25,7 +25,7 @@ def params(package: str, prompt: LlmApiPrompt, request: LlmApiRequest) -> Any:
         exclude_input_from_output=True,
         return_perf_metrics=True,
         # The best of several is the most likely one.
-        logprobs=1 if request.cumulative_logprob or prompt.best_of > 1 else None,
+        logprobs=1 if request.cumulative_logprob or request.log_probs or prompt.best_of > 1 else None,
         guided_decoding=guide(**guided(prompt.guide)) if guide and prompt.guide else None,
     )
 

@@ -11,6 +11,7 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import ModelLimits, read_limits
 from tandem_serving.llmapi.arguments import ArgumentsError
 from tandem_serving.llmapi.engine import ArgumentsRefused
+from tandem_serving.llmapi.engines.vllm import names
 from tandem_serving.llmapi.engines.vllm.engine import VllmEngine, prepare
 from tandem_serving.llmapi.engines.vllm.group import placed, run_ranks, tell_own_address
 from tandem_serving.llmapi.request import Features
@@ -34,9 +35,9 @@ class Vllm:
         return read_limits(Path(arguments["model"])).at_most(int(arguments.get("max_model_len") or 0))
 
     def features(self, arguments: Mapping[str, Any]) -> Features:
-        """As EngineKind says: it always guides."""
+        """As EngineKind says: it always guides, and gives log probabilities of prompts."""
         folders = arguments.get(LORA_DIRS) or () if arguments.get("enable_lora") else ()
-        return Features(guided_decoding=True, lora_dirs=tuple(Path(folder).resolve() for folder in folders))
+        return Features(True, prompt_log_probs=True, lora_dirs=tuple(Path(folder).resolve() for folder in folders))
 
     def reports_drafts(self, arguments: Mapping[str, Any]) -> bool:
         """As EngineKind says: its scheduler counts drafts, by position."""
@@ -82,7 +83,7 @@ class Vllm:
         prepare()
         from vllm.engine.arg_utils import AsyncEngineArgs
 
-        given = {name: value for name, value in arguments.items() if name != LORA_DIRS}
+        given = {name: value for name, value in names.neutral(arguments).items() if name != LORA_DIRS}
         if given.get("speculative_config") and REQUEST_METRICS in AsyncEngineArgs.__dataclass_fields__:
             given.setdefault(REQUEST_METRICS, "summary")
         given["disable_log_stats"] = False  # they are the metrics

@@ -45,7 +45,8 @@ def fields(prompt: LlmApiPrompt, request: LlmApiRequest) -> dict[str, Any]:
         **({"bad_words": list(prompt.sampling["bad"])} if "bad" in prompt.sampling else {}),
         "n": 1 if greedy(prompt.sampling) else prompt.best_of,  # all of them would be the same
         "stop_token_ids": sorted({*prompt.end_ids, *prompt.stop_ids}),
-        "logprobs": 0 if request.cumulative_logprob or prompt.best_of > 1 else None,
+        "logprobs": 0 if request.cumulative_logprob or request.log_probs or prompt.best_of > 1 else None,
+        "prompt_logprobs": 0 if request.prompt_log_probs else None,
         "detokenize": False,
     }
 
