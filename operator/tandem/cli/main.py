@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.completion import completion_init
+from typer.completion import completion_init  # type: ignore[attr-defined]
 
 import tandem
 from tandem import names

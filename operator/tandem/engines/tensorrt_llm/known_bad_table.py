@@ -103,7 +103,7 @@ TABLE = (
             _GUIDED,
             has("scheduler_config.capacity_scheduler_policy", lambda policy: policy == "MAX_UTILIZATION"),
         ),
-        happens="starts the grammar anew after a request was paused",
+        happens="starts the grammar again after a request was paused",
         instead="remove capacity_scheduler_policy, or guided_decoding_backend",
         source=f"{_GITHUB}/issues/18891",
         refused=True,
