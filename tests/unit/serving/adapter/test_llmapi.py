@@ -122,6 +122,9 @@ class MadeUp:
         if "dtype" in arguments:
             raise ArgumentsRefused("Made-up knows no dtype: leave it out")
 
+    def run_ranks(self, arguments: Mapping[str, Any]) -> None:
+        """It has no group."""
+
     def load(self, arguments: Mapping[str, Any]) -> LlmApiEngine:
         """Nothing is read."""
         self.loaded.append(MadeUpEngine(arguments))
