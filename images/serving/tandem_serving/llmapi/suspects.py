@@ -99,14 +99,14 @@ class Suspects:
                 self._give_up(error)
 
     def trust(self, prompt: LlmApiPrompt) -> None:
-        """Never refuse this prompt: the canary's and the startup probe's."""
+        """Never suspect this prompt: the canary's and the startup probe's."""
         self._trusted = prompt.ids
 
     def check(self, request: LlmApiRequest) -> None:
         """Raises RequestError: one of the prompts has ended the engine too often."""
         for prompt in request.prompts if self._file >= 0 else ():
             # Of a long prompt it takes a millisecond, once: here it holds up no other request.
-            if self._deaths.get(digest(prompt, request), 0) >= MOST_DEATHS and prompt.ids != self._trusted:
+            if self._deaths.get(digest(prompt, request), 0) >= MOST_DEATHS:
                 self._metrics.add(m.POISON, len(request.prompts))
                 raise RequestError(REFUSED)
 
