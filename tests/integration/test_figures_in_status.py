@@ -82,9 +82,10 @@ def test_a_material_change_is_written_once_and_idle_services_never(
     namespace.wait("SpeculationActive", "True/DraftTokensSeen")
     reported_at = time.monotonic()
     columns = namespace.run("get", "sis", "svc").splitlines()
-    shown = dict(zip(columns[0].split(), columns[1].split(), strict=True))
-    assert {name: shown[name] for name in ("MODE", "TYPE", "READY", "ACCEPTANCE", "LENGTH")} == {
-        **{"MODE": "BLS", "TYPE": "DraftTarget", "READY": "True"},
+    starts = {name: columns[0].index(name) for name in columns[0].split()}
+    shown = {name: columns[1][start:].split(maxsplit=1)[0] for name, start in starts.items() if name != "SPEED-UP"}
+    assert {name: shown[name] for name in ("TYPE", "READY", "ACCEPTANCE", "LENGTH")} == {
+        **{"TYPE": "DraftTarget", "READY": "True"},
         **{"ACCEPTANCE": "0.75", "LENGTH": "3.9"},
     }
 

@@ -29,7 +29,7 @@ def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -
     namespace.wait("Ready", "True")
     assert namespace.conditions() == {
         "Ready": "True/ServersAnswer",
-        "SpecAccepted": "True/AcceptedWithWarnings",
+        "SpecAccepted": "True/Accepted",
         "ModelsReady": "True/FilesFound",
         "PairCompatible": "True/TokenizersEqual",
         "Available": "True/ServersAnswer",
@@ -39,7 +39,7 @@ def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -
     assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
     columns = namespace.run("get", "sis", "svc").splitlines()
     assert columns[0].split() == [
-        *("NAME", "MODE", "TYPE", "READY", "REASON", "REPLICAS", "ACCEPTANCE", "LENGTH", "URL", "AGE")
+        *("NAME", "TYPE", "READY", "REASON", "REPLICAS", "ACCEPTANCE", "LENGTH", "SPEED-UP", "OPENAI", "AGE")
     ]
     assert "http://svc-triton." in columns[1]
     assert namespace.items("jobs") == [], "the preflight's Job is gone, its verdict is kept"

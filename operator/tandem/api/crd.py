@@ -31,17 +31,18 @@ _KEEP = [
 ]
 
 PRINTER_COLUMNS = [
-    ("Mode", "string", ".spec.runtime.mode", 0),
     ("Type", "string", ".spec.speculation.decodingType", 0),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
     ("Replicas", "string", ".status.readyReplicas", 0),
     ("Acceptance", "number", ".status.speculation.acceptanceRate", 0),
     ("Length", "number", ".status.speculation.meanAcceptedLength", 0),
-    ("URL", "string", ".status.url", 0),
+    ("Speed-up", "number", ".status.speculation.speedup", 0),
+    ("OpenAI", "string", ".status.openAIURL", 0),
+    ("Mode", "string", ".spec.runtime.mode", 1),
     ("Profile", "string", ".spec.runtime.profile", 1),
     ("Revision", "string", ".status.currentRevision", 1),
-    ("Speed-up", "number", ".status.speculation.speedup", 1),
+    ("URL", "string", ".status.url", 1),
     ("Signal", "string", ".status.autoscaling.signal", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 ]

@@ -44,7 +44,7 @@ def test_from_nothing_to_ready(world: World, service: SpeculativeInferenceServic
     assert done == []
     assert findings(world, service, decision) == {
         "Ready": "True/ServersAnswer",
-        "SpecAccepted": "True/AcceptedWithWarnings",
+        "SpecAccepted": "True/Accepted",
         "ModelsReady": "True/FilesFound",
         "PairCompatible": "True/TokenizersEqual",
         "Available": "True/ServersAnswer",
