@@ -2,6 +2,7 @@
 whose engine drafts for the pair's target, and the fixtures of `target_alone`."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def test_a_seed_is_reproducible_alone_and_with_others(server: TritonServer) -> N
     """With vLLM it fails without the mend of `expand`: temperatures of drafted tokens are whatever memory held."""
 
     def drawn(seed: int, streaming: bool = False) -> list[int]:
-        given = {"top_p": 0.95, "temperature": 1.2, "seed": seed, "streaming": streaming}
+        given: dict[str, Any] = {"top_p": 0.95, "temperature": 1.2, "seed": seed, "streaming": streaming}
         return ids(stream(server, inputs(TEXTS[1], **given)))
 
     one = drawn(1)
