@@ -17,11 +17,13 @@ from tandem_serving.llmapi.tasks import LlmApiOptions
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """The services of a test are one after the other in the same pod."""
     sites: list[Site] = []
-    monkeypatch.setenv(failure.VARIABLE, str(tmp_path / "engine-failure.json"))
+    report = tmp_path / "engine-failure.json"
+    monkeypatch.setenv(failure.VARIABLE, str(report))
 
     def make(
         timeout: float = 60, running: int = 2, waiting: int = 2, speculates: bool = True, canary: float = IDLE
     ) -> Site:
+        report.unlink(missing_ok=True)  # as the entry point does
         engine, sink, ended = FakeEngine(), Sink(), threading.Event()
         parser = LlmApiParser(CODEC, ModelLimits(10_000, 256), Features())
         service = LlmApiService(engine, parser, LlmApiOptions(timeout, running, waiting, speculates, canary))
