@@ -75,6 +75,10 @@ class MadeUpEngine:
         """Three of four blocks."""
         yield EngineState(requests=1, blocks=4, used=3)
 
+    def error(self) -> str:
+        """What ended it."""
+        return "ran out of luck"
+
     def healthy(self) -> bool:
         """What a test says."""
         return self.alive
@@ -251,7 +255,8 @@ def test_its_name_is_in_reports(
     with watched(start_service(parameters(tmp_path))):
         kind.loaded[0].alive = False
         assert ended.wait(60)
-    assert json.loads(report.read_text())["engineFailure"]["model"] == "Made-up"
+    reported = json.loads(report.read_text())["engineFailure"]
+    assert (reported["model"], reported["message"]) == ("Made-up", "ran out of luck")
     assert "Made-up: EngineFailing" in caplog.text
 
 
