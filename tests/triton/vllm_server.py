@@ -3,6 +3,7 @@
 Arguments, variables and what is refused are the operator's for a resource."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from support import environments
@@ -34,22 +35,28 @@ CONTAINER = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
 """Of the image; PYTHONPATH, since the tests' `triton` is not OpenAI's."""
 
 
-def server(folder: Path) -> TritonServer:
-    """Not yet started."""
-    profile = load_settings().profile("vllm-cpu")
+def repository(folder: Path, text: str, folders: Mapping[Role, str]) -> tuple[Path, dict[str, str]]:
+    """Of the service in `text`, whose models are in `folders`; and its container's variables."""
+    spec = parse(text).spec
+    profile = load_settings().profile(spec.runtime.profile)
     assert profile
-    spec = parse(SERVICE).spec
     engine = engine_of(spec, profile)
     made = llmapi_client.repository(
         folder / "models",
-        engine.arguments(spec, FOLDERS),
+        engine.arguments(spec, folders),
         engine=engine.kind,
-        refused_parameters=json.dumps(engine.refused_parameters(spec, FOLDERS)),
+        refused_parameters=json.dumps(engine.refused_parameters(spec, folders)),
     )
+    return made, {**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec))}
+
+
+def server(folder: Path) -> TritonServer:
+    """Not yet started."""
+    made, variables = repository(folder, SERVICE, FOLDERS)
     return TritonServer(
         made,
         Options(
-            env={**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec))},
+            env=variables,
             packages=environments.packages(environments.python(LOCK)),
             # It logs nothing while it is imported, which takes a minute or more on a busy machine.
             hung_seconds=600,
