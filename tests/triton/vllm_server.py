@@ -3,6 +3,7 @@
 Arguments, variables and what is refused are the operator's for a resource."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from support import environments
@@ -38,13 +39,11 @@ DRAFT = "Pair-DFlash_eagle3"
 """Name of the draft's folder, from which vLLM would take another method."""
 
 
-def server(folder: Path) -> Pod:
-    """Not yet started."""
-    (folder / DRAFT).symlink_to(PAIR / "draft")
-    folders = {Role.TARGET: str(PAIR / "target"), Role.DRAFT: str(folder / DRAFT)}
-    profile = load_settings().profile("vllm-cpu")
+def repository(folder: Path, text: str, folders: Mapping[Role, str]) -> tuple[Path, dict[str, str]]:
+    """Of the service in `text`, whose models are in `folders`; and its container's variables."""
+    spec = parse(text).spec
+    profile = load_settings().profile(spec.runtime.profile)
     assert profile
-    spec = parse(SERVICE).spec
     engine = engine_of(spec, profile)
     made = llmapi_client.repository(
         folder / "models",
@@ -52,10 +51,18 @@ def server(folder: Path) -> Pod:
         engine=engine.kind,
         refused_parameters=json.dumps(engine.refused_parameters(spec, folders)),
     )
+    return made, {**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec))}
+
+
+def server(folder: Path) -> Pod:
+    """Not yet started."""
+    (folder / DRAFT).symlink_to(PAIR / "draft")
+    folders = {Role.TARGET: str(PAIR / "target"), Role.DRAFT: str(folder / DRAFT)}
+    made, variables = repository(folder, SERVICE, folders)
     return Pod(
         made,
         Options(
-            env={**CONTAINER, **profile.engine.env, **engine.environment(engine.gpu_plan(spec))},
+            env=variables,
             packages=environments.packages(environments.python(LOCK)),
             # It logs nothing while it is imported, which takes a minute or more on a busy machine.
             hung_seconds=600,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from tandem_serving.errors import CancelledError, EngineError
 from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
@@ -81,6 +82,17 @@ class LlmApiChunk:
     prompt_ids: Sequence[int] | None = None
     prompt_log_probs: Sequence[float] | None = None
 
+    def then(self, later: LlmApiChunk) -> LlmApiChunk:
+        """Both as one. This one is not the last of its sequence."""
+        return LlmApiChunk(*(_joined(getattr(self, each.name), getattr(later, each.name)) for each in fields(self)))
+
+
+def _joined(one: Any, later: Any) -> Any:
+    """A field of two chunks in a row: text and lists go on; a number is the same, or the later one holds."""
+    if one is None or later is None:
+        return later if one is None else one
+    return later if isinstance(one, (int, float)) else one + later
+
 
 class LlmApiWriter:
     """Turns a sequence's progress into chunks: deltas as they come, or without `stream` one at the end."""
@@ -106,7 +118,7 @@ class LlmApiWriter:
         step = self._text.push(new, 0, last=bool(progress.finish_reason))
         self.over = step.stopped or bool(progress.finish_reason)
         chunk = LlmApiChunk(self._prompt.index, step.text, new[: step.used])
-        self._all = replace(self._all, text=self._all.text + chunk.text, ids=self._all.ids + chunk.ids)
+        self._all = LlmApiChunk(self._prompt.index, self._all.text + chunk.text, self._all.ids + chunk.ids)
         if not self._request.stream:
             if not self.over:
                 return None

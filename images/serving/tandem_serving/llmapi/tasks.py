@@ -22,6 +22,7 @@ from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingEr
 from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiWriter
 from tandem_serving.llmapi.engine import LlmApiEngine
 from tandem_serving.llmapi.meter import Meter
+from tandem_serving.llmapi.outbox import Outbox
 from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
 from tandem_serving.llmapi.suspects import Suspects, Turn
 from tandem_serving.requests.active import ActiveRequest
@@ -66,6 +67,7 @@ class SequenceTasks:
         self._suspects = suspects
         self._unaborted = Survived("a sequence could not be given up", metrics.fault)
         self._delivery: Delivery[None] = Delivery(threads=2)
+        self._batch: list[tuple[ActiveRequest[LlmApiChunk], Callable[[], None], bool]] = []
         self._lock = threading.Lock()
         self._count = 0
         self._tasks: dict[asyncio.Task[None], ActiveRequest[LlmApiChunk]] = {}
@@ -142,6 +144,7 @@ class SequenceTasks:
     ) -> None:
         writer = LlmApiWriter(prompt, request, self._engine.codec.decode)
         meter = Meter(self._metrics, active.arrived)
+        outbox = Outbox(partial(self._put, active), partial(self._send, active))
         lost = partial(self._fail, active, EngineError(LOST, "UNAVAILABLE"))
         with self._watch.call(_work(prompt), _kind(prompt), lost) as answer:
             answered = turn.until_first(answer)
@@ -152,7 +155,7 @@ class SequenceTasks:
                     meter.count(progress, streamed=prompt.best_of == 1)
                     chunk = writer.write(progress)
                     if chunk is not None:
-                        self._send(active, chunk)
+                        outbox.add(chunk)
                     if writer.over:
                         meter.finish(prompt, progress, self._options.reports_drafts)
                         return
@@ -160,15 +163,25 @@ class SequenceTasks:
                 with self._unaborted:  # what was generated is right all the same
                     call.abort()
 
-    def _send(self, active: ActiveRequest[LlmApiChunk], chunk: LlmApiChunk) -> None:
-        def deliver() -> None:
-            try:
-                active.send(chunk)
-            except Exception:  # of Triton's sender, whatever it is: deliveries to others must go on
-                log.exception("a response could not be sent")
-                self._broke_off(active)
+    def _put(self, active: ActiveRequest[LlmApiChunk], work: Callable[[], None], first: bool = False) -> None:
+        """On the loop: have another thread do it, after all that was put before for this request."""
+        if not self._batch:
+            self.loop.call_soon(self._deliver)
+        self._batch.append((active, work, first))
 
-        self._delivery.put(active, deliver)
+    def _deliver(self) -> None:
+        """What a pass of the loop brought: threads that woke one by one would take the interpreter from the rest."""
+        batch, self._batch = self._batch, []
+        for first in (True, False):
+            if steps := [(active, work) for active, work, each in batch if each is first]:
+                self._delivery.put_batch(steps, first)
+
+    def _send(self, active: ActiveRequest[LlmApiChunk], chunk: LlmApiChunk) -> None:
+        try:
+            active.send(chunk)
+        except Exception:  # of Triton's sender, whatever it is: deliveries to others must go on
+            log.exception("a response could not be sent")
+            self._broke_off(active)
 
     def _broke_off(self, active: ActiveRequest[LlmApiChunk]) -> None:
         """End a request for a fault of ours."""
@@ -182,7 +195,7 @@ class SequenceTasks:
             active.fail(error)
             self.cancel_ended()
 
-        self._delivery.put(active, deliver)
+        self._soon(partial(self._put, active, deliver))
 
     def _cancel_ended(self) -> None:
         for task, active in self._tasks.items():

@@ -8,25 +8,21 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[3]
-# The tests' package `triton`, also where the compiler of that name is installed, which this process does not need.
-sys.modules["triton"] = _triton = types.ModuleType("triton")
-_triton.__path__ = [str(TESTS / "triton")]
+from bench.gpu.served.own_triton import TESTS
 
-from bench.bls import client  # noqa: E402
-from bench.gpu.served import aiperf, prompts, report, servers  # noqa: E402
-from bench.gpu.served.load import Window  # noqa: E402
-from bench.gpu.served.repository import ROLES, Engines  # noqa: E402
-from bench.gpu.served.ways import CASES, LLM_API, LONGEST, Case  # noqa: E402
-from tandem_serving.requests.tokenizer import Tokenizer  # noqa: E402
-from triton.bls_client import PAIR  # noqa: E402
+# isort: split
+from bench.bls import client
+from bench.gpu.served import aiperf, prompts, report, servers
+from bench.gpu.served.load import Window
+from bench.gpu.served.repository import ROLES, Engines
+from bench.gpu.served.ways import CASES, LLM_API, LONGEST, Case
+from tandem_serving.requests.tokenizer import Tokenizer
+from triton.bls_client import PAIR
 
-ORDERS, WINDOW_PROMPTS = 6, 240  # new prompts are so many times the file's; a window uses so many at most
 WARM_UP = 1.5  # seconds of each number of streams before all windows
 LEARNING = 4.0  # times as long as others an adaptive draft length runs before its window
 
@@ -81,7 +77,7 @@ def engines(options: argparse.Namespace) -> Engines:
 def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Start the servers and run the cases."""
     cases = [CASES[name] for name in options.cases]
-    sources = _prompts(options, any(case.new_prompts for case in cases))
+    sources = prompts.sources(options, Tokenizer(PAIR / "target"), new_ones=any(case.new_prompts for case in cases))
     program = options.load.resolve() if options.load else client.build(folder)
     with servers.running(folder, engines(options), cases, program, options.llm_api_gpu) as started:
         _warm_up(started, cases, next(sources[False]), options)
@@ -101,16 +97,6 @@ def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
             yield from aiperf.rows(
                 options.aiperf, started.bls.server, tokenizer, texts, options.streams, options.max_tokens
             )
-
-
-def _prompts(options: argparse.Namespace, new_ones: bool) -> dict[bool, Iterator[list[prompts.Prompt]]]:
-    """Of each window, by whether they are new: a window's new ones are forgotten before they come again."""
-    texts, tokenizer = prompts.texts(options.prompts), Tokenizer(PAIR / "target")
-    known = prompts.of_length(texts, tokenizer, options.context)[: options.known]
-    new = prompts.in_other_orders(texts, tokenizer, options.context, ORDERS if new_ones else 0)
-    starts = itertools.cycle(range(0, max(1, len(new) - WINDOW_PROMPTS), WINDOW_PROMPTS))
-    turns = (new[start:] + new[:start] for start in starts)
-    return {False: itertools.repeat(known), True: turns if new else iter(())}
 
 
 def _warm_up(

@@ -37,17 +37,28 @@ class Chunk:
     first: bool
 
 
-def messages(case: Case, prompts: Sequence[Prompt], window: Window) -> list[bytes]:
-    """Serialised requests: the prompts again and again, the first requests of other lengths, not to end together."""
+@dataclass(frozen=True)
+class Sent:
+    """A request: at most `tokens` of an answer; `seed`: its number, from 1."""
+
+    prompt: Prompt
+    tokens: int
+    seed: int
+
+
+def requests(prompts: Sequence[Prompt], window: Window) -> list[Sent]:
+    """The prompts again and again, the first requests of other lengths, not to end together."""
     rng = random.Random(1)
     lengths = [rng.randint(1, window.max_tokens) for _ in range(window.streams)]
     count = int(window.streams + REQUESTS_A_SECOND * (window.warm_up + window.seconds))
     sent = itertools.islice(itertools.cycle(prompts), count)
     wanted = itertools.chain(lengths, itertools.repeat(window.max_tokens))
-    return [
-        _message(case, prompt, length, seed)
-        for seed, (prompt, length) in enumerate(zip(sent, wanted, strict=False), 1)
-    ]
+    return [Sent(*each, seed) for seed, each in enumerate(zip(sent, wanted, strict=False), 1)]
+
+
+def messages(case: Case, prompts: Sequence[Prompt], window: Window) -> list[bytes]:
+    """Serialised requests."""
+    return [_message(case, each.prompt, each.tokens, each.seed) for each in requests(prompts, window)]
 
 
 def _message(case: Case, prompt: Prompt, max_tokens: int, seed: int) -> bytes:

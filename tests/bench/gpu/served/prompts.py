@@ -1,14 +1,18 @@
 """Prompts of a length: texts of a file, each with others before it until it is long enough."""
 
+import argparse
 import gzip
+import itertools
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_serving.requests.tokenizer import Tokenizer
 
 BETWEEN = "\n\n\n"
+ORDERS, WINDOW_PROMPTS = 6, 240  # new prompts are so many times the file's; a window uses so many at most
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,18 @@ def in_other_orders(given: list[str], tokenizer: Tokenizer, tokens: int, times: 
     orders = (rng.sample(given, len(given)) for _ in range(times))
     made = [prompt for order in orders for prompt in of_length(order, tokenizer, tokens)]
     return list({prompt.text: prompt for prompt in made}.values())
+
+
+def sources(
+    options: argparse.Namespace, tokenizer: Tokenizer, *, new_ones: bool
+) -> dict[bool, Iterator[list[Prompt]]]:
+    """Of each window, by whether they are new: a window's new ones are forgotten before they come again.
+
+    Of the command line: the file `prompts`, tokens of each (`context`), and how many are `known`.
+    """
+    given = texts(options.prompts)
+    known = of_length(given, tokenizer, options.context)[: options.known]
+    new = in_other_orders(given, tokenizer, options.context, ORDERS if new_ones else 0)
+    starts = itertools.cycle(range(0, max(1, len(new) - WINDOW_PROMPTS), WINDOW_PROMPTS))
+    turns = (new[start:] + new[:start] for start in starts)
+    return {False: itertools.repeat(known), True: turns if new else iter(())}

@@ -36,7 +36,7 @@ from tandem_serving.requests.active import ActiveRequest, ActiveRequests
 def test_deltas_add_up_to_the_one_answer(start: Start) -> None:
     site = start()
     streamed, whole = site.ask(b"x", **STREAM).wait(), site.ask(b"x").wait()
-    assert [chunk.text for chunk in streamed.chunks] == ["aa", "aa", "aa"]
+    assert "".join(chunk.text for chunk in streamed.chunks) == "aaaaaa"
     assert [chunk.text for chunk in whole.chunks] == ["aaaaaa"]
     assert not any(call.aborted for call in site.engine.calls)
 
@@ -237,16 +237,35 @@ def test_a_full_queue_refuses_and_takes_requests_again(start: Start) -> None:
 
 
 class Stuck(Answer[LlmApiChunk]):
-    """A client to whom nothing can be sent: Triton does not take it."""
+    """A client to whom nothing can be sent until it is let go: Triton does not take it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reached, self.let_go = threading.Event(), threading.Event()
 
+    def send(self, chunk: LlmApiChunk, last: bool) -> None:
+        self._wait()
+        super().send(chunk, last)
+
     def fail(self, error: ServingError) -> None:
+        self._wait()
+        super().fail(error)
+
+    def _wait(self) -> None:
         self.reached.set()
         assert self.let_go.wait(60)
-        super().fail(error)
+
+
+def test_what_waits_for_a_client_is_one_response(start: Start) -> None:
+    site, stuck = start(), Stuck()
+    tensors = {"text_input": np.array([b"x"], np.object_), "sampling_param_max_tokens": np.array([200], np.int32)}
+    site.service.submit({**tensors, **STREAM}, "", stuck)
+    assert stuck.reached.wait(60)
+    eventually(lambda: site.engine.calls[0].over, "all of it is generated")
+    stuck.let_go.set()
+    first, rest = stuck.wait().chunks
+    assert (first.text + rest.text, rest.finish_reason) == ("a" * 200, "length")
+    assert rest.summary and rest.summary.output_tokens == 200
 
 
 def test_a_client_that_takes_no_error_does_not_hold_up_the_engine_s_answers(start: Start) -> None:
