@@ -9,6 +9,7 @@ import yaml
 from bench.gpu.served import load
 from bench.gpu.served.load import Chunk, Window
 from bench.gpu.served.prompts import Prompt
+from bench.gpu.served.ways import SAMPLING
 from bench.gpu.vllm import tables, ways
 from bench.gpu.vllm.__main__ import KINDS, METHODS, TWO_ON_A_GPU, service
 from support.services import parse
@@ -24,7 +25,7 @@ def test_called_directly_it_draws_as_behind_tandem(kind: str) -> None:
     case = KINDS[kind]
     (sent, *_) = load.requests([Prompt("def", (1, 2))], Window(1, 0.0, 1.0, 32))
     given = ways.sampling(case, sent)
-    drawn = {**load.SAMPLING, "seed": sent.seed} if case.sampled else {}
+    drawn = {**SAMPLING, "seed": sent.seed} if case.sampled else {}
     asked = LlmApiPrompt(0, "def", [1, 2], {"max_tokens": sent.tokens, **drawn})
     wanted = fields(asked, LlmApiRequest(()))
     assert given == {name: wanted[name] for name in given}
