@@ -150,8 +150,8 @@ def test_all_families_are_those_that_the_models_publish() -> None:
     read |= dict.fromkeys((family for family, _ in families.OWN_GAUGES), "gauge")
     read |= dict.fromkeys(families.HISTOGRAMS, "histogram")
     for_people = {"tandem_draft_length": "gauge"}
-    counters = ("tandem_engine_call_failures_total", "tandem_engine_preemptions_total", "tandem_faults_total")
-    for_people |= dict.fromkeys(counters, "counter")
+    counters = ("engine_call_failures", "engine_preemptions", "faults", "poison_requests")
+    for_people |= {f"tandem_{name}_total": "counter" for name in counters}
     assert read | for_people == published
 
 
