@@ -30,14 +30,17 @@ REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
 sys.path += [str(each) for each in PYTHON_PATH if str(each) not in sys.path]  # not only pytest starts servers
 
-from tandem_serving.boot import shared_memory  # noqa: E402
+from tandem_serving.boot import processes, shared_memory  # noqa: E402
 
 PREFIX = "tandem-"
 """Of the names of our servers' shared memory."""
 FAULTS = Path(__file__).with_name("faults")
 START_SECONDS = 900.0
 HUNG_SECONDS = 60.0
-"""Without a line in the log while it starts: now and then Triton never notices that a model is loaded."""
+"""Without a line in the log while it starts, and nearly without work: now and then Triton never notices that a model
+is loaded."""
+IDLE = 0.06
+"""Of a processor. vLLM takes a few hundredths while it waits, and logs nothing for minutes while it is imported."""
 STOP_SECONDS = 30.0
 LOG_TAIL_LINES = 60
 START_TRIES = 4
@@ -67,8 +70,7 @@ class Options:
     """What a test may set: environment on top of the process's own, server arguments at the end.
 
     `faults`: a folder by whose files the reference engine fails; see faults/engine_faults.py. `packages`: the models'
-    site-packages, where they are not this Python's. `alone`: it starts while no other does. `hung_seconds`: see
-    HUNG_SECONDS.
+    site-packages, where they are not this Python's. `alone`: it starts while no other does.
     """
 
     env: Mapping[str, str]
@@ -77,7 +79,6 @@ class Options:
     faults: Path | None = None
     packages: Path | None = None
     alone: bool = True
-    hung_seconds: float = HUNG_SECONDS
 
     @classmethod
     def default(cls) -> "Options":
@@ -264,7 +265,7 @@ class TritonServer:
     def _wait_ready(self) -> None:
         assert self._process is not None
         now = grown = time.monotonic()
-        deadline, size = now + START_SECONDS, 0
+        deadline, size, used = now + START_SECONDS, 0, 0.0
         while not (self.ready() and self._tells_metrics()):
             code, now = self._process.poll(), time.monotonic()
             if code is not None:
@@ -272,10 +273,22 @@ class TritonServer:
             if now > deadline:
                 raise ServerError(f"tritonserver was not ready in {START_SECONDS:.0f} s:\n{self.tail()}")
             if len(log := self.log) > size:
-                grown, size = now, len(log)
-            elif now - grown > (silence := self._options.hung_seconds):
-                raise ServerError(f"tritonserver is not ready, and {HUNG} for {silence:.0f} s:\n{self.tail()}")
+                grown, size, used = now, len(log), _cpu_seconds(self._process.pid)
+            elif now - grown > HUNG_SECONDS:
+                before, used = used, _cpu_seconds(self._process.pid)
+                if used - before < IDLE * (now - grown):
+                    raise ServerError(
+                        f"tritonserver is not ready, and {HUNG} for {now - grown:.0f} s:\n{self.tail()}"
+                    )
+                grown = now
             time.sleep(0.1)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process and those that it has started have used."""
+    stats = (processes.read(each, "stat") for each in processes.family(pid))
+    ticks = [stat.rpartition(b")")[2].split()[11:13] for stat in stats if stat]
+    return sum(int(user) + int(system) for user, system in ticks) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

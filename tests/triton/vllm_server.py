@@ -64,7 +64,5 @@ def server(folder: Path) -> Pod:
         Options(
             env=variables,
             packages=environments.packages(environments.python(LOCK)),
-            # It logs nothing while it is imported, which takes a minute or more on a busy machine.
-            hung_seconds=600,
         ),
     )

@@ -13,8 +13,6 @@ from bench.gpu.served.repository import ROLES, Engines
 from bench.gpu.served.ways import ENGINE, LLM_API, Case
 from triton.harness import Options, TritonServer
 
-CAPTURE_SECONDS = 200.0  # for an engine's graphs, of which its log has nothing
-
 
 @dataclass(frozen=True)
 class Servers:
@@ -35,7 +33,7 @@ def running(folder: Path, engines: Engines, cases: Sequence[Case], program: Path
     models = repository.build(folder, engines, sorted(ways))
     meters = {role: Meter(folder / f"{role}.meter") for role in ROLES}
     pool = 2 * repository.ROWS + 32
-    options = Options(env={}, thread_pool_size=pool, alone=False, hung_seconds=CAPTURE_SECONDS)
+    options = Options(env={}, thread_pool_size=pool, alone=False)
     servers = [TritonServer(models, options)]
     lengths = sorted({case.draft_len or 0 for case in cases if case.way == LLM_API})
     for length in lengths:

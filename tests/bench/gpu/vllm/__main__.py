@@ -45,7 +45,6 @@ KINDS = {
 }
 TWO_ON_A_GPU = {"gpu_memory_utilization": 0.35, "kv_cache_memory_bytes": 8 << 30, "max_model_len": 1024}
 WARM_UP = 1.5  # seconds of each number of streams before all windows
-LOADING_SECONDS = 400.0  # in which its log may be silent
 
 
 def parse() -> argparse.Namespace:
@@ -96,7 +95,7 @@ def running(folder: Path, options: argparse.Namespace, method: str, program: Pat
     arguments = yaml.safe_load(made.with_name(f"{made.name}-llm_args.yaml").read_text())
     python = environments.python(options.lock.resolve()) if options.lock else Path(sys.executable)
     packages = environments.packages(python) if options.lock else None
-    server = TritonServer(made, Options(env=variables, packages=packages, alone=False, hung_seconds=LOADING_SECONDS))
+    server = TritonServer(made, Options(env=variables, packages=packages, alone=False))
     with ExitStack() as stack, ThreadPoolExecutor(2) as threads:
         starting = threads.submit(stack.enter_context, server)
         called = stack.enter_context(direct(python, arguments, variables))
