@@ -191,8 +191,6 @@ ui-images: ## Take the pictures of docs/how-to/ui.md again, as `make ui` does wh
 
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
-	@# Not within a test, whose time is limited.
-	@$(PY) -m builder build vllm-cpu
 	$(PY) -m pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder
 
 AUDITED := $(wildcard images/*/*requirements.txt tests/requirements.txt tests/*/*requirements.txt)
@@ -218,6 +216,8 @@ nightly: deps binaries images venv ## What is too slow for each change, or tests
 	$(PY) -m pytest tests/unit -m nightly -n $(SOME_WAIT) --dist worksteal
 	$(PY) -m pytest tests/triton -m nightly -n $(MOST_WAIT) --dist loadgroup
 	$(PY) -m pytest tests/integration -m nightly -n 2 --dist loadfile
+	@# Not within a test, whose time is limited.
+	@$(PY) -m builder build vllm-cpu
 	$(PY) -m pytest tests/e2e -m nightly
 	@$(MAKE) --no-print-directory --keep-going simulate test-faults
 

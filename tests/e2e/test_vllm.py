@@ -16,6 +16,8 @@ from .conftest import REPOSITORY, Site, wait_for
 from .hub import Hub, volume
 from .tutorials import follow, reader, steps_of
 
+pytestmark = pytest.mark.nightly  # its image takes 4 minutes of a processor to build, and this 2 more
+
 NAMESPACE = "vllm"
 ASKED = "def fibonacci(n):"
 """The prompt of the page's `curl`, whose answer is as long as those of `completions`."""
