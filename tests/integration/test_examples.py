@@ -22,7 +22,9 @@ DEVICES = {"nvidia.com/gpu": "64", "nvidia.com/mig-3g.40gb": "64"}
 # Nobody here hands out devices by claims: the engine's build waits for its GPU, and the service says so.
 TASKS = ("ModelsReady", "EnginesReady", "PairCompatible")
 WAITS = "bls-draft-target-dra"
-GROUP = "llmapi-mtp-two-nodes"
+GROUPS = ("llmapi-mtp-two-nodes", "vllm-two-nodes")
+NO_IMAGE = "vllm-cpu"
+"""Its profile gets one with the chart's values."""
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -76,7 +78,10 @@ def test_brought_up(operator: OperatorProcess, namespace: Namespace, gpus: None,
             "what it waits for", lambda: "waits for its resourceClaims" in namespace.message("EnginesReady", name)
         )
         return
-    if path.stem == GROUP:
+    if path.stem == NO_IMAGE:
+        namespace.wait("Ready", "False/NoImage", name=name)
+        return
+    if path.stem in GROUPS:
         wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), log=operator.log)
         leaders(namespace, 1)
     namespace.wait("Ready", "True/ServersAnswer", name=name)

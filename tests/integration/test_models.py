@@ -90,7 +90,7 @@ def test_a_claim_that_is_made_anew_is_filled_again(
     assert len(fetched_names(listening, namespace)) == 2
     assert made_for(namespace) == {after["metadata"]["uid"]}
     assert namespace.get("sis", "svc")["status"]["currentRevision"] == revision
-    assert namespace.items("jobs") == []
+    wait_for("no Job to be left", lambda: namespace.items("jobs") == [])
 
 
 def test_what_a_server_misses_is_fetched_again(
