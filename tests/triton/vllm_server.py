@@ -63,6 +63,8 @@ def server(folder: Path) -> Pod:
         made,
         Options(
             env=variables,
+            # vLLM's processes may need more than the tests' 10 s to end on a busy machine; a service has more.
+            arguments=["--exit-timeout-secs=120"],
             packages=environments.packages(environments.python(LOCK)),
         ),
     )
