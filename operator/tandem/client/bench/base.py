@@ -32,7 +32,7 @@ async def base_service(target: Endpoint, progress: Progress) -> AsyncIterator[En
     made = base_of(await kubectl.get(f"{PLURAL}.{GROUP}", target.name, *place))
     name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
     await kubectl.kubectl("create", f"--field-manager={FIELD_MANAGER}", "--filename=-", stdin=json.dumps(made))
-    progress(f"{name} runs the target alone, with as many GPUs, until this is done")
+    progress(f"{name} runs the target without a draft, on as many GPUs, until this is done")
     try:
         wait = max(target.wait_seconds, LOADS_SECONDS)
         yield replace(target, name=name, namespace=namespace, wait_seconds=wait)

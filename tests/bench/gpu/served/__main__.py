@@ -17,6 +17,7 @@ from bench.gpu.served.own_triton import TESTS
 # isort: split
 from bench.bls import client
 from bench.gpu.served import aiperf, prompts, report, servers
+from bench.gpu.served.checkpoints import checkpoints_in
 from bench.gpu.served.load import Window
 from bench.gpu.served.repository import ROLES, Engines
 from bench.gpu.served.ways import CASES, LLM_API, LONGEST, Case
@@ -112,16 +113,12 @@ def _warm_up(
 def main() -> None:
     """Measure, and write after each case what there is: a run that is cut short loses one."""
     options = parse()
-    if not (options.checkpoints / "target").exists():  # in a process of its own, which gives its GPU memory back
-        make = [sys.executable, "-m", "bench.gpu.checkpoints", "--out", str(options.checkpoints)]
-        subprocess.run(make, check=True)
-    steps = options.checkpoints / "steps.json"
     about = {
         "command": shlex.join(["python", "-m", "bench.gpu.served", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": _commit(),
         **options.about,
-        **(json.loads(steps.read_text()) if steps.exists() else {}),
+        **checkpoints_in(options.checkpoints),
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     found: list[dict[str, Any]] = []

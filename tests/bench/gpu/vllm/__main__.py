@@ -3,7 +3,6 @@
 import argparse
 import datetime
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ import yaml
 
 from bench.bls import client
 from bench.gpu.served import prompts
+from bench.gpu.served.checkpoints import checkpoints_in
 from bench.gpu.served.load import Window
 from bench.gpu.served.measure import Bench
 from bench.gpu.served.prompts import Prompt
@@ -139,15 +139,11 @@ def _warm_up(
 def main() -> None:
     """Measure, and write after each window what there is."""
     options = parse()
-    if not (options.checkpoints / "target").exists():  # in a process of its own, which gives its GPU memory back
-        make = [sys.executable, "-m", "bench.gpu.checkpoints", "--out", str(options.checkpoints)]
-        subprocess.run(make, check=True)
-    steps = options.checkpoints / "steps.json"
     about = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "arguments": options.arguments,
         **options.about,
-        **(json.loads(steps.read_text()) if steps.exists() else {}),
+        **checkpoints_in(options.checkpoints),
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     found: list[Row] = []
